@@ -1,0 +1,105 @@
+"""Settings. The only module that reads environment variables (docs/environment-variables.md)."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
+from enum import StrEnum
+from functools import cache
+
+
+class Fallback(StrEnum):
+    """What to do on an accelerator when only the slow reference backend supports a problem."""
+
+    WARN = "warn"
+    ERROR = "error"
+    ALLOW = "allow"
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """Process-wide settings.
+
+    Attributes:
+        backends: names in order of preference, from ``SDPA_BACKENDS`` (comma separated); empty
+            means the default order.
+        fallback: from ``SDPA_FALLBACK``.
+        workspace_share: largest share of device memory that one plan may use as workspace, from
+            ``SDPA_WORKSPACE_SHARE``. cuDNN's workspace can grow with the square of the sequence
+            length (deterministic backward on Hopper: 2 GB at B 2, H 8, S 8192).
+        plan_environment: variables of cuDNN and its frontend that change plans, as they were when
+            the process first needed a plan; part of every plan's key.
+    """
+
+    backends: tuple[str, ...] = ()
+    fallback: Fallback = Fallback.WARN
+    workspace_share: float = 0.25
+    plan_environment: tuple[tuple[str, str], ...] = ()
+
+
+#: Variables that change which kernels cuDNN may choose, or how they are built.
+PLAN_VARIABLES = (
+    "CUDNN_FRONTEND_ATTN_DP_WORKSPACE_LIMIT",
+    "CUDNN_FRONTEND_ENABLE_FROST_ENGINES",
+    "NVIDIA_TF32_OVERRIDE",
+)
+
+
+def read(environ: Mapping[str, str]) -> Settings:
+    """Settings from these variables; a bad value is an error that names the variable."""
+    names = environ.get("SDPA_BACKENDS", "")
+    return Settings(
+        backends=tuple(name.strip() for name in names.split(",") if name.strip()),
+        fallback=_fallback(environ.get("SDPA_FALLBACK", Fallback.WARN)),
+        workspace_share=_share(environ.get("SDPA_WORKSPACE_SHARE", "0.25")),
+        plan_environment=tuple(
+            (name, environ[name]) for name in PLAN_VARIABLES if environ.get(name)
+        ),
+    )
+
+
+def _fallback(value: str) -> Fallback:
+    try:
+        return Fallback(value)
+    except ValueError:
+        allowed = ", ".join(Fallback)
+        raise ValueError(f"SDPA_FALLBACK = {value!r}; expected one of {allowed}") from None
+
+
+def _share(value: str) -> float:
+    try:
+        share = float(value)
+    except ValueError:
+        share = -1.0
+    if not 0 < share <= 1:
+        raise ValueError(f"SDPA_WORKSPACE_SHARE = {value!r}; expected a number in (0, 1]")
+    return share
+
+
+@cache
+def settings() -> Settings:
+    """The process's settings, read once. ``settings.cache_clear()`` reads them again."""
+    return read(os.environ)
+
+
+_preferred: ContextVar[tuple[str, ...]] = ContextVar("sdpa_backends", default=())
+
+
+@contextmanager
+def backends(*names: str) -> Iterator[None]:
+    """Use only these backends, in this order, inside a ``with`` block (per thread or task)."""
+    if not names:
+        raise ValueError("backends() needs at least one name")
+    token = _preferred.set(names)
+    try:
+        yield
+    finally:
+        _preferred.reset(token)
+
+
+def preferred_backends() -> tuple[str, ...]:
+    """Names chosen by the context manager, else by the environment, else ()."""
+    return _preferred.get() or settings().backends

@@ -1,0 +1,133 @@
+"""Planning on a machine without a GPU.
+
+cuDNN loads ``libcuda.so.1`` to plan at all. Where no driver is installed, a stand-in with the
+few entry points it looks up is compiled from source and loaded; each answers "no device". It is
+never loaded where a real driver can be, and nothing can run through it.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import shutil
+import subprocess
+import sys
+import tempfile
+import threading
+from functools import cache
+from pathlib import Path
+
+from ..errors import SdpaEnvironmentError
+
+_NO_DEVICE = 100  # CUDA_ERROR_NO_DEVICE
+_DRIVER_VERSION = 13000
+
+#: Entry points that only have to exist: cuDNN 9.28 looks up all of these while planning.
+_ABSENT = (
+    *("cuInit", "cuDeviceGet", "cuModuleGetFunction", "cuModuleLoadData", "cuModuleUnload"),
+    *("cuTensorMapEncodeIm2col", "cuTensorMapEncodeTiled"),
+    *("cuCtxGetCurrent", "cuCtxGetLimit", "cuCtxPopCurrent", "cuCtxPushCurrent", "cuStreamGetCtx"),
+    *("cuLinkCreate", "cuLinkAddData", "cuLinkComplete", "cuLinkDestroy"),
+    *("cuLaunchKernel", "cuLaunchCooperativeKernel", "cuLaunchKernelEx"),
+    *("cuLibraryLoadData", "cuLibraryLoadFromFile", "cuLibraryGetKernel", "cuLibraryUnload"),
+    *("cuKernelSetAttribute", "cuKernelGetAttribute", "cuKernelGetFunction"),
+    "cuOccupancyMaxPotentialClusterSize",
+)
+
+
+def stub_source() -> str:
+    """C source of the stand-in."""
+    absent = "\n".join(f"int {name}(void) {{ return {_NO_DEVICE}; }}" for name in _ABSENT)
+    return f"""\
+{absent}
+int cuDeviceGetCount(int *count) {{ if (count) *count = 0; return {_NO_DEVICE}; }}
+int cuDriverGetVersion(int *version) {{ if (version) *version = {_DRIVER_VERSION}; return 0; }}
+int cuGetErrorString(int error, const char **text) {{ if (text) *text = "no device"; return 0; }}
+int cuGetErrorName(int error, const char **name) {{
+  if (name) *name = "CUDA_ERROR_NO_DEVICE";
+  return 0;
+}}
+"""
+
+
+_lock = threading.Lock()
+
+
+def prepare() -> None:
+    """Make planning possible in this process; does nothing where a driver is installed.
+
+    Raises:
+        SdpaEnvironmentError: there is no C compiler, or it fails.
+    """
+    with _lock:
+        _prepare_once()
+
+
+@cache
+def _prepare_once() -> None:
+    if not _has_driver():
+        _load_stub()
+    _preload_nvrtc()
+
+
+def _has_driver() -> bool:
+    try:
+        ctypes.CDLL("libcuda.so.1", mode=ctypes.RTLD_GLOBAL)
+    except OSError:
+        return False
+    return True
+
+
+def _load_stub() -> None:
+    compiler = shutil.which("cc") or shutil.which("gcc")
+    if compiler is None:
+        raise SdpaEnvironmentError(
+            "planning without a GPU needs a C compiler, and none was found. "
+            "Install one with: apt-get install gcc"
+        )
+    with tempfile.TemporaryDirectory(prefix="sdpa-stub-") as folder:
+        source, library = Path(folder, "libcuda.c"), Path(folder, "libcuda.so.1")
+        source.write_text(stub_source())
+        command = [compiler, "-shared", "-fPIC", "-Wl,-soname,libcuda.so.1", "-o", str(library)]
+        result = subprocess.run(
+            [*command, str(source)], capture_output=True, text=True, check=False
+        )
+        if result.returncode:
+            raise SdpaEnvironmentError(
+                f"{compiler} cannot build a shared library: {result.stderr.strip()}. "
+                f"Install a working one with: apt-get install gcc libc6-dev"
+            )
+        # Global, and before cuDNN looks for it: the loader then matches by name.
+        ctypes.CDLL(str(library), mode=ctypes.RTLD_GLOBAL)
+
+
+def _preload_nvrtc() -> None:
+    """cuDNN before 9.28 compiles with the nvrtc it finds by name; offer the one pip installed."""
+    for entry in sys.path:
+        for pattern in ("nvidia/cu1*/lib/libnvrtc*.so.*", "nvidia/cuda_nvrtc/lib/libnvrtc*.so.*"):
+            # libnvrtc-builtins first: libnvrtc itself opens it by name.
+            for library in sorted(Path(entry or ".").glob(pattern)):
+                ctypes.CDLL(str(library), mode=ctypes.RTLD_GLOBAL)
+
+
+def explain_failure(message: str) -> None:
+    """Raise the environment's error if ``message`` is about a missing piece of it."""
+    if "COMPILATION_FAILED" in message and not _has_nvrtc():
+        raise SdpaEnvironmentError(
+            f"cuDNN could not compile a kernel: no nvrtc library was found ({message[:200]}). "
+            f"Install it with: pip install nvidia-cuda-nvrtc"
+        )
+    if "SUBLIBRARY_LOADING_FAILED" in message:
+        raise SdpaEnvironmentError(
+            f"cuDNN could not load one of its libraries ({message[:200]}). "
+            f"Install them with: pip install nvidia-cudnn-cu13 nvidia-cublas nvidia-cuda-nvrtc"
+        )
+
+
+def _has_nvrtc() -> bool:
+    for name in ("libnvrtc.so.13", "libnvrtc.so.12"):
+        try:
+            ctypes.CDLL(name)
+        except OSError:
+            continue
+        return True
+    return False

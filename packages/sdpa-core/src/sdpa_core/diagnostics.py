@@ -1,0 +1,100 @@
+"""Words for people: reports, refusals, and the warning that a slow path was taken."""
+
+from __future__ import annotations
+
+import threading
+import warnings
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from .device import DeviceSpec
+from .errors import SlowAttentionWarning
+from .problem import AttentionProblem
+from .reasons import Unsupported, Verdict
+
+if TYPE_CHECKING:
+    from .policy import Choice, Decision
+
+
+def problem_lines(problem: AttentionProblem) -> Iterator[str]:
+    """The operands, one a line, then everything else that was asked for."""
+    for name in ("query", "key", "value"):
+        yield f"  {name:<6} {getattr(problem, name)}"
+    wants = {
+        "training": problem.training,
+        "return_lse": problem.return_lse,
+        "deterministic": problem.deterministic,
+    }
+    asked = [name for name, wanted in wants.items() if wanted] or ["inference"]
+    yield f"  mask   {problem.band}; {', '.join(asked)}"
+
+
+def choice_lines(
+    problem: AttentionProblem, device: DeviceSpec, choices: Sequence[Choice]
+) -> Iterator[str]:
+    """A decision as a report: what was asked, who runs it, who does not and why."""
+    yield f"attention on {device}"
+    yield from problem_lines(problem)
+    for choice in choices:
+        yield f"{choice.direction}: {_chosen(choice)}"
+        for name, answer in choice.rejected:
+            yield from _refusal_lines(name, answer.reasons)
+
+
+def _chosen(choice: Choice) -> str:
+    if choice.backend is None or choice.answer is None:
+        return "no backend"
+    answer = choice.answer
+    if answer.verdict is Verdict.NOT_ASKED:
+        return f"{choice.backend} (passes the rules; the library was not asked)"
+    workspace = answer.workspace_bytes
+    size = f"; workspace {workspace:,} bytes" if workspace else ""
+    return f"{choice.backend} ({answer.verdict} by {answer.tier}{size})"
+
+
+def _refusal_lines(name: str, reasons: Sequence[Unsupported]) -> Iterator[str]:
+    for reason in reasons:
+        yield f"  {name + ':':<11}{reason}"
+
+
+def no_backend_message(
+    problem: AttentionProblem, device: DeviceSpec, choices: Sequence[Choice]
+) -> str:
+    """The text of ``NoBackendError``: operands, a block per backend, what to change."""
+    lines = [f"no backend supports this attention problem on {device}", *problem_lines(problem)]
+    hints: list[str] = []
+    for choice in choices:
+        if choice.backend is not None:
+            continue
+        lines.append(f"{choice.direction}:")
+        for name, answer in choice.rejected:
+            lines.extend(_refusal_lines(name, answer.reasons))
+            hints.extend(reason.hint for reason in answer.reasons if reason.hint)
+    lines.append("To change: " + "; ".join(dict.fromkeys([*hints, _REFERENCE_HINT])) + ".")
+    return "\n".join(lines)
+
+
+_REFERENCE_HINT = "backend='reference' runs any problem, slowly"
+
+_warned: set[object] = set()
+_warned_lock = threading.Lock()
+
+
+def warn_if_slow(decision: Decision, stacklevel: int = 3) -> None:
+    """Warn, once per problem and device, that an accelerator runs the reference backend."""
+    if decision.device.platform == "cpu":
+        return
+    slow = [c for c in decision.choices if c.backend == "reference" and c.rejected]
+    if not slow:
+        return
+    key = (decision.problem, decision.device)
+    with _warned_lock:
+        if key in _warned:
+            return
+        _warned.add(key)
+    warnings.warn(
+        f"{decision}\nThe reference backend is slow. SDPA_FALLBACK=error turns this into an "
+        f"error, SDPA_FALLBACK=allow silences it.",
+        SlowAttentionWarning,
+        stacklevel=stacklevel,
+    )

@@ -1,0 +1,71 @@
+"""Checks of what a caller passes; every error names the argument and says what was expected.
+
+The adapters describe their arrays as ``TensorSpec`` in ``[B, H, S, D]`` and call this once per
+new combination of shapes, so that both frameworks refuse the same calls with the same words.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from .dtypes import FLOATING
+from .tensor import TensorSpec
+
+_NAMES = ("query", "key", "value")
+
+
+def check_operands(query: TensorSpec, key: TensorSpec, value: TensorSpec) -> None:
+    """Raise unless the three operands form an attention problem.
+
+    Raises:
+        TypeError: an element type is not floating point, or the three differ.
+        ValueError: a shape does not fit.
+    """
+    operands = dict(zip(_NAMES, (query, key, value), strict=True))
+    _check_dtypes(operands)
+    _check_shapes(operands)
+
+
+def _check_dtypes(operands: Mapping[str, TensorSpec]) -> None:
+    query = operands["query"]
+    if query.dtype not in FLOATING:
+        allowed = ", ".join(sorted(FLOATING))
+        raise TypeError(f"query has dtype {query.dtype}; attention takes one of {allowed}")
+    for name in ("key", "value"):
+        if operands[name].dtype != query.dtype:
+            raise TypeError(
+                f"{name} has dtype {operands[name].dtype}, query has {query.dtype}; "
+                f"query, key and value must have the same dtype"
+            )
+
+
+def _check_shapes(operands: Mapping[str, TensorSpec]) -> None:
+    for name, spec in operands.items():
+        if len(spec.shape) != 4:
+            raise ValueError(
+                f"{name} has shape {list(spec.shape)}; "
+                f"expected 4 axes [batch, heads, tokens, head_dim]"
+            )
+    query, key, value = (operands[name].shape for name in _NAMES)
+    for name in ("key", "value"):
+        if operands[name].shape[0] != query[0]:
+            raise ValueError(
+                f"{name} has batch size {operands[name].shape[0]}, query has {query[0]}; "
+                f"they must be equal"
+            )
+    if value[1] != key[1]:
+        raise ValueError(f"value has {value[1]} heads, key has {key[1]}; they must be equal")
+    if (key[1] == 0 and query[1] != 0) or (key[1] > 0 and query[1] % key[1] != 0):
+        raise ValueError(
+            f"query has {query[1]} heads, key has {key[1]}; "
+            f"the query's heads must be a multiple of the key's"
+        )
+    if value[2] != key[2]:
+        raise ValueError(f"value has {value[2]} tokens, key has {key[2]}; they must be equal")
+    if key[3] != query[3]:
+        raise ValueError(f"key has head_dim {key[3]}, query has {query[3]}; they must be equal")
+
+
+def default_scale(head_dim: int) -> float:
+    """``1 / sqrt(head_dim)``, and 1 for an empty head."""
+    return float(head_dim) ** -0.5 if head_dim else 1.0

@@ -1,0 +1,120 @@
+"""A broken installation is an error that ends with the command that mends it."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from types import SimpleNamespace
+
+import pytest
+
+from sdpa_core import DeviceSpec, SdpaEnvironmentError
+from sdpa_core.cudnn import deviceless, session
+from sdpa_core.device import device_names, format_version
+
+
+@pytest.fixture(autouse=True)
+def fresh_frontend() -> object:
+    session.frontend.cache_clear()
+    yield
+    session.frontend.cache_clear()
+
+
+def test_no_frontend(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "cudnn", None)
+    with pytest.raises(SdpaEnvironmentError, match=r"pip install 'nvidia-cudnn-frontend>=1.28'"):
+        session.frontend()
+
+
+def test_no_cudnn_library(monkeypatch: pytest.MonkeyPatch) -> None:
+    def absent() -> int:
+        raise RuntimeError("libcudnn.so.9: cannot open shared object file")
+
+    broken = SimpleNamespace(__version__="1.32.0", backend_version=absent)
+    monkeypatch.setitem(sys.modules, "cudnn", broken)
+    with pytest.raises(SdpaEnvironmentError, match=r"finds no cuDNN library .* nvidia-cudnn-cu13$"):
+        session.frontend()
+
+
+def test_another_cudnn_than_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    loaded = SimpleNamespace(__version__="1.32.0", backend_version=lambda: 92801)
+    monkeypatch.setitem(sys.modules, "cudnn", loaded)
+    session.check_version(DeviceSpec.named("h200"))
+    session.check_version(DeviceSpec.named("h200", cudnn_version=92801))
+    with pytest.raises(SdpaEnvironmentError, match=r"9\.19\.0 was asked.*9\.28\.1 is loaded.*=="):
+        session.check_version(DeviceSpec.named("h200", cudnn_version=91900))
+
+
+def test_a_device_that_nobody_describes(monkeypatch: pytest.MonkeyPatch) -> None:
+    loaded = SimpleNamespace(__version__="1.32.0", backend_version=lambda: 92801)
+    monkeypatch.setitem(sys.modules, "cudnn", loaded)
+    nowhere = DeviceSpec("cuda", "a GPU", sm=90)
+    with pytest.raises(SdpaEnvironmentError, match=r"DeviceSpec\.named"):
+        session._device_properties(nowhere)
+
+
+def test_no_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(deviceless.shutil, "which", lambda name: None)
+    with pytest.raises(SdpaEnvironmentError, match=r"apt-get install gcc$"):
+        deviceless._load_stub()
+
+
+def test_a_compiler_that_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(deviceless.shutil, "which", lambda name: "cc")
+    failed = SimpleNamespace(returncode=1, stderr="no libc", stdout="")
+    monkeypatch.setattr(deviceless.subprocess, "run", lambda *args, **kwargs: failed)
+    with pytest.raises(SdpaEnvironmentError, match=r"no libc.*apt-get install gcc libc6-dev$"):
+        deviceless._load_stub()
+
+
+@pytest.mark.parametrize(
+    ("message", "package"),
+    [
+        ("CUDNN_STATUS_SUBLIBRARY_LOADING_FAILED", "nvidia-cublas"),
+        ("CUDNN_STATUS_INTERNAL_ERROR_COMPILATION_FAILED", "nvidia-cuda-nvrtc"),
+    ],
+)
+def test_missing_libraries_are_named(
+    monkeypatch: pytest.MonkeyPatch, message: str, package: str
+) -> None:
+    monkeypatch.setattr(deviceless, "_has_nvrtc", lambda: False)
+    with pytest.raises(SdpaEnvironmentError, match=f"pip install .*{package}"):
+        deviceless.explain_failure(message)
+
+
+def test_other_failures_are_cudnns_own_words() -> None:
+    deviceless.explain_failure("CUDNN_STATUS_NOT_SUPPORTED")
+
+
+def test_the_stub_is_compiled_and_answers_that_there_is_no_device() -> None:
+    """In a process of its own: the stub would hide a real driver from this one."""
+    code = """
+import ctypes
+from sdpa_core.cudnn import deviceless
+deviceless._load_stub()
+cuda = ctypes.CDLL("libcuda.so.1")
+count, version = ctypes.c_int(7), ctypes.c_int()
+print(cuda.cuInit(0), cuda.cuDeviceGetCount(ctypes.byref(count)), count.value)
+print(cuda.cuDriverGetVersion(ctypes.byref(version)), version.value)
+"""
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert found.stdout.split() == ["100", "100", "0", "0", "13000"]
+
+
+def test_named_devices() -> None:
+    assert {"h200", "h100", "h100-pcie", "gh200", "a100", "b200", "rtx5090"} <= set(device_names())
+    for name in device_names():
+        device = DeviceSpec.named(name)
+        assert device.sm in (80, 90, 100, 120)
+        assert device.sm_count > 100
+        assert device.memory_bytes > 30 << 30
+    with pytest.raises(ValueError, match="device = 'h300'; expected one of a100, b200"):
+        DeviceSpec.named("h300")
+
+
+def test_versions_for_people() -> None:
+    assert format_version(91900) == "9.19.0"
+    assert format_version(92801) == "9.28.1"
+    assert str(DeviceSpec.named("h200", cudnn_version=91900)) == (
+        "NVIDIA H200 (sm90, 132 multiprocessors, cuDNN 9.19.0)"
+    )

@@ -1,0 +1,54 @@
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from sdpa_core import DType, TensorSpec, check_operands, default_scale
+
+D = DType.BFLOAT16
+
+
+def spec(*shape: int, dtype: DType = D) -> TensorSpec:
+    return TensorSpec.dense(shape, dtype)
+
+
+GOOD = (spec(2, 4, 8, 16), spec(2, 2, 9, 16), spec(2, 2, 9, 24))
+
+
+def test_a_good_problem_passes() -> None:
+    check_operands(*GOOD)
+
+
+@pytest.mark.parametrize(
+    ("index", "wrong", "error", "text"),
+    [
+        (0, spec(2, 4, 8, 16, dtype=DType.INT32), TypeError, "query has dtype int32"),
+        (1, spec(2, 2, 9, 16, dtype=DType.FLOAT16), TypeError, "key has dtype float16, query"),
+        (2, spec(2, 2, 9, 24, dtype=DType.FLOAT32), TypeError, "value has dtype float32, query"),
+        (0, spec(4, 8, 16), ValueError, "query has shape [4, 8, 16]; expected 4 axes"),
+        (1, spec(3, 2, 9, 16), ValueError, "key has batch size 3, query has 2"),
+        (2, spec(1, 2, 9, 24), ValueError, "value has batch size 1, query has 2"),
+        (1, spec(2, 3, 9, 16), ValueError, "value has 2 heads, key has 3"),
+        (0, spec(2, 3, 8, 16), ValueError, "query has 3 heads, key has 2"),
+        (2, spec(2, 2, 7, 24), ValueError, "value has 7 tokens, key has 9"),
+        (1, spec(2, 2, 9, 32), ValueError, "key has head_dim 32, query has 16"),
+    ],
+)
+def test_a_wrong_operand_is_named(
+    index: int, wrong: TensorSpec, error: type[Exception], text: str
+) -> None:
+    operands = list(GOOD)
+    operands[index] = wrong
+    with pytest.raises(error, match=re.escape(text)):
+        check_operands(*operands)
+
+
+def test_no_key_head_for_some_query_heads() -> None:
+    with pytest.raises(ValueError, match="query has 4 heads, key has 0"):
+        check_operands(spec(2, 4, 8, 16), spec(2, 0, 9, 16), spec(2, 0, 9, 16))
+
+
+def test_default_scale() -> None:
+    assert default_scale(64) == 0.125
+    assert default_scale(0) == 1.0

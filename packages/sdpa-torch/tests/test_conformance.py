@@ -1,0 +1,47 @@
+"""The adapter passes the conformance suite: by reference, and through the checked cuDNN path."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+import torch
+
+from sdpa_core import DeviceSpec
+from sdpa_core.testing import CASES, LARGE_CASES
+from sdpa_core.testing.conformance import ConformanceSuite
+from sdpa_torch.device import device_spec
+from sdpa_torch.testing import TorchSubject, fake_cudnn
+
+
+class TestReference(ConformanceSuite):
+    @pytest.fixture
+    def subject(self) -> TorchSubject:
+        return TorchSubject("reference on the CPU")
+
+
+class TestFakeCudnn(ConformanceSuite):
+    """Every operand that would reach the executor is compared with the described graph."""
+
+    @pytest.fixture
+    def subject(self) -> Iterator[TorchSubject]:
+        spec = DeviceSpec.named("h200", cudnn_version=91900)
+        with fake_cudnn("h200", 91900):
+            yield TorchSubject("fake cuDNN", backend="cudnn", spec=spec)
+
+
+@pytest.mark.gpu
+class TestCudnn(ConformanceSuite):
+    cases = CASES + LARGE_CASES
+
+    @pytest.fixture
+    def subject(self) -> TorchSubject:
+        spec = device_spec(torch.device("cuda", torch.cuda.current_device()))
+        return TorchSubject("cuDNN", device="cuda", backend="cudnn", spec=spec)
+
+
+@pytest.mark.gpu
+class TestReferenceOnGpu(ConformanceSuite):
+    @pytest.fixture
+    def subject(self) -> TorchSubject:
+        return TorchSubject("reference on the GPU", device="cuda", backend="reference")
