@@ -18,7 +18,13 @@ from sdpa_core import (
 )
 from sdpa_core.cudnn import rules
 from sdpa_core.cudnn.f16 import describe
-from sdpa_core.cudnn.known_bad import ROWS, Remedy, faults, wants_full_lengths
+from sdpa_core.cudnn.known_bad import (
+    ROWS,
+    Remedy,
+    faults,
+    wants_full_lengths,
+    workspace_limit,
+)
 
 MakeProblem = Callable[..., AttentionProblem]
 FORWARD, BACKWARD = Direction
@@ -193,3 +199,22 @@ def test_rows_that_see_no_key_need_lengths(make_problem: MakeProblem) -> None:
     problem = make_problem(sq=300, skv=200, band=Band.causal(Alignment.BOTTOM_RIGHT))
     for direction in Direction:
         assert wants_full_lengths(problem, H200, direction)
+
+
+@pytest.mark.parametrize(
+    ("sq", "deterministic", "stats", "limited"),
+    [
+        (1, True, True, True),
+        (2, True, True, False),
+        (1, False, True, False),
+        (1, True, False, False),
+    ],
+)
+def test_split_keys_are_avoided_where_statistics_must_repeat(
+    make_problem: MakeProblem, sq: int, deterministic: bool, stats: bool, limited: bool
+) -> None:
+    problem = make_problem(sq=sq, deterministic=deterministic, training=stats)
+    problem = problem.for_direction(FORWARD)
+    assert (workspace_limit(problem, H200, FORWARD) is not None) == limited
+    assert (describe(problem, H200, FORWARD).workspace_limit is not None) == limited
+    assert problem.deterministic == limited

@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from sdpa_core import DType, TensorSpec, check_operands, default_scale
+from sdpa_core import DType, TensorSpec, check_operands, default_scale, positive_scale
 
 D = DType.BFLOAT16
 
@@ -52,3 +52,11 @@ def test_no_key_head_for_some_query_heads() -> None:
 def test_default_scale() -> None:
     assert default_scale(64) == 0.125
     assert default_scale(0) == 1.0
+
+
+@pytest.mark.parametrize("scale", [0.125, -0.3, 0.0, -0.0, 1e-30, -1e30])
+def test_kernels_see_positive_scales_only(scale: float) -> None:
+    factor, positive = positive_scale(scale)
+    assert factor in (1.0, -1.0, 0.0)
+    assert positive > 0
+    assert factor * positive == scale

@@ -91,6 +91,11 @@ class AttentionProblem:
     def incoming_gradient(self) -> TensorSpec:
         return self.grad_output or self.output
 
+    @property
+    def is_decode(self) -> bool:
+        """One query: the keys may then be split over blocks whose results are merged."""
+        return self.query.shape[2] == 1
+
     def for_direction(self, direction: Direction) -> AttentionProblem:
         """This problem with the fields that cannot change ``direction``'s plan cleared."""
         if direction is Direction.FORWARD:
@@ -98,7 +103,8 @@ class AttentionProblem:
                 self,
                 training=False,
                 return_lse=self.needs_stats,
-                deterministic=False,
+                # Merging split keys is the one forward pass with an order to be fixed.
+                deterministic=self.deterministic and self.is_decode and self.needs_stats,
                 grad_output=None,
             )
         given = self.grad_output

@@ -69,3 +69,15 @@ def _check_shapes(operands: Mapping[str, TensorSpec]) -> None:
 def default_scale(head_dim: int) -> float:
     """``1 / sqrt(head_dim)``, and 1 for an empty head."""
     return float(head_dim) ** -0.5 if head_dim else 1.0
+
+
+def positive_scale(scale: float) -> tuple[float, float]:
+    """``(factor, positive)`` with ``factor * positive == scale`` and factor one of 1, -1 and 0.
+
+    cuDNN takes the maximum of a row before it scales the logits: a negative scale overflows, and
+    0 gives 0 * inf (H200, cuDNN 9.19: NaN in both). The adapters multiply the query by the factor,
+    which is exact, and hand on the positive scale.
+    """
+    if scale > 0:
+        return 1.0, scale
+    return (-1.0, -scale) if scale < 0 else (0.0, 1.0)

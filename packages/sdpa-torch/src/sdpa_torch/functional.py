@@ -21,6 +21,7 @@ from sdpa_core import (
     check_operands,
     decide,
     default_scale,
+    positive_scale,
     require,
 )
 from sdpa_core.config import Fallback, preferred_backends, settings
@@ -155,7 +156,9 @@ def scaled_dot_product_attention(
     query, key, value = _checked(query, key, value)
     query, key, value, leading = fold(query, key, value, enable_gqa)
     band = _band(is_causal, causal_alignment)
-    scale = check_scale(scale, query.shape[-1])
+    factor, scale = positive_scale(check_scale(scale, query.shape[-1]))
+    if factor != 1.0:
+        query = query * factor
     training = torch.is_grad_enabled() and (
         query.requires_grad or key.requires_grad or value.requires_grad
     )

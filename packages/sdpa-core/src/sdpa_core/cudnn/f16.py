@@ -6,7 +6,7 @@ from ..device import DeviceSpec
 from ..problem import AttentionProblem, Direction
 from . import operands
 from .graph import GraphSpec, Operand, OperandKind
-from .known_bad import wants_full_lengths
+from .known_bad import wants_full_lengths, workspace_limit
 from .options import band_options
 from .uids import F16Uid
 
@@ -34,6 +34,7 @@ def describe(problem: AttentionProblem, device: DeviceSpec, direction: Direction
         io_dtype=problem.query.dtype,
         operands=tuple(sorted((*tensors, operands.scale()), key=lambda operand: operand.uid)),
         options=tuple(sorted(options.items())),
+        workspace_limit=workspace_limit(problem, device, direction),
     )
 
 

@@ -63,12 +63,14 @@ class GraphSpec:
         io_dtype: element type of the operands that carry no type of their own.
         operands: in ascending uid.
         options: keyword arguments of the operation that are not tensors, sorted by name.
+        workspace_limit: consider only plans with at most so many bytes of workspace; None for all.
     """
 
     operation: str
     io_dtype: DType
     operands: tuple[Operand, ...]
     options: tuple[tuple[str, object], ...]
+    workspace_limit: int | None = None
 
     def operand(self, role: str) -> Operand:
         return next(operand for operand in self.operands if operand.role == role)

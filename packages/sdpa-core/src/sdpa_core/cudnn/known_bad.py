@@ -20,6 +20,8 @@ class Remedy(StrEnum):
     REFUSE = "refuse"
     #: Give cuDNN full sequence lengths, which takes another kernel path and hides nothing.
     FULL_LENGTHS = "full lengths"
+    #: Choose among cuDNN's plans that need next to no workspace.
+    NO_WORKSPACE = "no workspace"
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +63,11 @@ def _window(p: AttentionProblem, device: DeviceSpec, direction: Direction) -> bo
     return p.band.left is not None and p.band.right != 0 and p.key.shape[2] > 1024
 
 
+def _merged_statistics(p: AttentionProblem, device: DeviceSpec, direction: Direction) -> bool:
+    forward = direction is Direction.FORWARD
+    return forward and p.deterministic and p.is_decode and p.needs_stats
+
+
 def _any(p: AttentionProblem, device: DeviceSpec, direction: Direction) -> bool:
     return True
 
@@ -82,6 +89,15 @@ ROWS = (
         applies=_partial_key_tile,
         remedy=Remedy.FULL_LENGTHS,
         source="TransformerEngine: get_attention_backend, cuDNN <= 9.15",
+    ),
+    KnownBad(
+        "log-sum-exp of a single query differs from run to run where its keys are split",
+        first=None,
+        last=None,
+        applies=_merged_statistics,
+        remedy=Remedy.NO_WORKSPACE,
+        source="H200, cuDNN 9.19, engine 8 with k24=35: 5 of 128 values in 200 runs, the output "
+        "never; the plan carries no note. Its sibling without workspace is 5% slower and exact",
     ),
     KnownBad(
         "non-causal sliding window over more than 1024 keys gives NaN",
@@ -109,6 +125,18 @@ def faults(
     for row in ROWS:
         if row.affects(device.cudnn_version) and row.applies(problem, device, direction):
             yield row
+
+
+def workspace_limit(
+    problem: AttentionProblem, device: DeviceSpec, direction: Direction
+) -> int | None:
+    """Bytes of workspace that a plan may use at most; None for any."""
+    remedies = (row.remedy for row in faults(problem, device, direction))
+    return _NEXT_TO_NOTHING if Remedy.NO_WORKSPACE in remedies else None
+
+
+#: Some plans use a few hundred bytes for counters.
+_NEXT_TO_NOTHING = 1024
 
 
 def wants_full_lengths(problem: AttentionProblem, device: DeviceSpec, direction: Direction) -> bool:

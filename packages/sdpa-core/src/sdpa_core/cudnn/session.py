@@ -130,6 +130,8 @@ def build(spec: GraphSpec, device: DeviceSpec) -> Built:
         graph.validate()
         graph.build_operation_graph()
         graph.create_execution_plans([cudnn.heur_mode.A])
+        if spec.workspace_limit is not None:
+            graph.deselect_workspace_greater_than(spec.workspace_limit)
         graph.check_support()
         graph.build_plans()
     return _serialize(graph)
