@@ -186,8 +186,9 @@ def test_reasons_of_the_caller_are_added_to_each_backends_own(make_problem: Make
 def test_the_slow_path_on_a_gpu_warns_once_with_the_reasons(make_problem: MakeProblem) -> None:
     problem = make_problem(sq=777)
     decision = decide(problem, H200, known=known(Stub("a", tuple(Direction))))
-    with pytest.warns(SlowAttentionWarning, match="a rule one = 1, needs 2"):
+    with pytest.warns(SlowAttentionWarning, match="a rule one = 1, needs 2") as caught:
         warn_if_slow(decision)
+    assert caught[0].filename == __file__
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         warn_if_slow(decision)

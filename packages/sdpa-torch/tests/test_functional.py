@@ -311,8 +311,10 @@ def test_a_subclass_never_reaches_an_address() -> None:
     with fake_cudnn():
         with pytest.raises(NoBackendError, match=r"type\(query\) = Wrapper, needs torch.Tensor"):
             sdpa(wrapped, wrapped, wrapped, backend="cudnn")
-        with pytest.warns(sdpa_torch.SlowAttentionWarning, match=r"type\(query\) = Wrapper"):
+        match = r"type\(query\) = Wrapper"
+        with pytest.warns(sdpa_torch.SlowAttentionWarning, match=match) as caught:
             output = sdpa(wrapped, wrapped, wrapped)
+    assert caught[0].filename == __file__
     torch.testing.assert_close(output, sdpa(query, query, query).as_subclass(Wrapper))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 import warnings
 from collections.abc import Iterator, Sequence
@@ -80,8 +81,11 @@ _warned: set[object] = set()
 _warned_lock = threading.Lock()
 
 
-def warn_if_slow(decision: Decision, stacklevel: int = 3) -> None:
-    """Warn, once per problem and device, that an accelerator runs the reference backend."""
+def warn_if_slow(decision: Decision) -> None:
+    """Warn, once per problem and device, that an accelerator runs the reference backend.
+
+    The warning points at the first caller outside of this package and its adapters.
+    """
     if decision.device.platform == "cpu":
         return
     slow = [c for c in decision.choices if c.backend == "reference" and c.rejected]
@@ -96,5 +100,16 @@ def warn_if_slow(decision: Decision, stacklevel: int = 3) -> None:
         f"{decision}\nThe reference backend is slow. SDPA_FALLBACK=error turns this into an "
         f"error, SDPA_FALLBACK=allow silences it.",
         SlowAttentionWarning,
-        stacklevel=stacklevel,
+        stacklevel=_level_outside(),
     )
+
+
+_OURS = frozenset((__name__.partition(".")[0], "sdpa_torch", "sdpa_jax"))
+
+
+def _level_outside() -> int:
+    """``stacklevel`` of the caller's code, for a warning issued by the calling function."""
+    level, frame = 1, sys._getframe(1)
+    while frame.f_back and frame.f_globals.get("__name__", "").partition(".")[0] in _OURS:
+        level, frame = level + 1, frame.f_back
+    return level

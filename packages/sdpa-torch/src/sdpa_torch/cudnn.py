@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from functools import lru_cache
+from functools import cache, lru_cache
+from types import ModuleType
 from typing import Protocol
 
 import torch
 from torch import Tensor
 
-import sdpa_ffi
 from sdpa_core import AttentionProblem, DeviceSpec, Direction, Plan, TensorSpec
 from sdpa_core.cudnn.graph import Operand
 from sdpa_core.cudnn.probe import plan_or_refusal
-from sdpa_core.errors import NoBackendError
+from sdpa_core.errors import NoBackendError, SdpaEnvironmentError
 
 from .convert import TORCH_DTYPES, misaligned, vector_ready
 
@@ -42,11 +42,28 @@ class NativeRuntime:
         return found
 
     def load(self, plan: Plan, where: torch.device) -> Execute:
-        execute: Execute = sdpa_ffi.load(plan.container, device=where.index).execute
+        execute: Execute = _executor().load(plan.container, device=where.index).execute
         return execute
 
     def stream(self, where: torch.device) -> int:
         return _raw_stream(where.index)
+
+
+#: The interface of sdpa-ffi that this module was written for.
+_EXECUTOR_ABI = 1
+
+
+@cache
+def _executor() -> ModuleType:
+    """sdpa-ffi, which only Linux has and only plans need."""
+    import sdpa_ffi
+
+    if sdpa_ffi.EXECUTOR_ABI != _EXECUTOR_ABI:
+        raise SdpaEnvironmentError(
+            f"sdpa-torch needs executor ABI {_EXECUTOR_ABI}, sdpa-ffi has {sdpa_ffi.EXECUTOR_ABI}. "
+            f"Install versions that belong together with: pip install -U sdpa-torch sdpa-ffi"
+        )
+    return sdpa_ffi
 
 
 def _public_stream(index: int) -> int:

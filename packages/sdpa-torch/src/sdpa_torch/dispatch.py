@@ -15,6 +15,7 @@ from sdpa_core import (
     Decision,
     DeviceSpec,
     Direction,
+    NoBackendError,
     decide,
     require,
 )
@@ -149,5 +150,5 @@ def _stored(tensor: Tensor, strides: tuple[int, ...]) -> Tensor:
     return stored.copy_(tensor)
 
 
-def _unknown(name: str) -> NotImplementedError:
-    return NotImplementedError(f"backend {name!r} has no torch implementation; upgrade sdpa-torch")
+def _unknown(name: str) -> NoBackendError:
+    return NoBackendError(f"backend {name!r} has no torch implementation; upgrade sdpa-torch")

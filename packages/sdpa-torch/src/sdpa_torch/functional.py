@@ -295,7 +295,7 @@ def _transformable(
     if backend is not None or not traced_on_cpu:
         decision = _reference_only(problem, query, key, value, backend)
         if backend is None and settings().fallback is Fallback.WARN:
-            warn_if_slow(decision, stacklevel=5)
+            warn_if_slow(decision)
     arguments = (problem.band, scale, problem.return_lse)
     return TransformableAttention.apply(query, key, value, *arguments)  # type: ignore[no-any-return]
 
