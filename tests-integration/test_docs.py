@@ -1,0 +1,63 @@
+"""The Python in README.md and docs/*.md runs, and semantics.md lists what is not implemented.
+
+The blocks of a page run in order and share their names. Those marked "python" run; what cannot,
+or should not, is marked "py". Without a GPU, CUDA tensors become CPU ones.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from sdpa_core.pending import PENDING
+
+ROOT = Path(__file__).resolve().parent.parent
+BLOCK = re.compile(r"^```python\n(.*?)^```$", re.DOTALL | re.MULTILINE)
+
+
+def blocks(text: str) -> list[str]:
+    """The code of a page; blank lines before it keep the line numbers of the page."""
+    return ["\n" * text.count("\n", 0, m.start(1)) + m[1] for m in BLOCK.finditer(text)]
+
+
+def has_cuda() -> bool:
+    import torch
+
+    return torch.cuda.is_available()
+
+
+PAGES = [
+    page
+    for page in (ROOT / "README.md", *sorted(ROOT.glob("docs/*.md")))
+    if blocks(page.read_text(encoding="utf-8"))
+]
+
+
+def test_pages_are_found():
+    assert {"README.md", "semantics.md"} <= {page.name for page in PAGES}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_code_of(page):
+    text = page.read_text(encoding="utf-8")
+    if not has_cuda():
+        text = text.replace('device="cuda"', 'device="cpu"')
+    names = {"__name__": page.stem}
+    for block in blocks(text):
+        exec(compile(block, str(page), "exec"), names)
+
+
+def test_a_failing_block_is_found_at_its_line():
+    (block,) = blocks("# Title\n\n```python\nassert 1 + 1 == 3\n```\n")
+    with pytest.raises(AssertionError) as failure:
+        exec(compile(block, "page.md", "exec"), {})
+    assert failure.traceback[-1].lineno + 1 == 4
+
+
+def test_semantics_lists_what_is_pending():
+    text = (ROOT / "docs" / "semantics.md").read_text(encoding="utf-8")
+    section = text.partition("## Not implemented yet")[2]
+    table = "\n".join(line for line in section.splitlines() if line.startswith("|"))
+    assert set(re.findall(r"`(\w+)`", table)) == set(PENDING)
