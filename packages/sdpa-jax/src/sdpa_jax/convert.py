@@ -1,0 +1,90 @@
+"""Between JAX arrays and what the core understands: specs, and rank-4 arrays.
+
+Arrays are ``[batch, tokens, heads, head_dim]`` (``BTNH``), the core's specs
+``[batch, heads, tokens, head_dim]``; the difference is a matter of strides.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple, Protocol
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+
+from sdpa_core import DType, TensorSpec
+from sdpa_core.dtypes import FLOATING
+from sdpa_core.layout import Shape, dense_in_order
+
+#: The axes of a spec, outermost first in memory.
+_BTNH = (0, 2, 1, 3)
+
+
+class Shaped(Protocol):
+    """What has a shape and an element type: arrays, abstract values, ``jax.ShapeDtypeStruct``."""
+
+    @property
+    def shape(self) -> Shape: ...
+
+    @property
+    def dtype(self) -> Any: ...
+
+
+class Operands(NamedTuple):
+    """Query, key and value: arrays ``BTNH``, or the specs of such arrays."""
+
+    query: Any
+    key: Any
+    value: Any
+
+
+def arrays(query: object, key: object, value: object) -> Operands:
+    """The operands as JAX arrays.
+
+    Raises:
+        TypeError: an operand is no array, or its element type is of no use to attention.
+        ValueError: its rank is 0 or more than 4.
+    """
+    given = Operands(query, key, value)
+    return Operands(*(_array(name, x) for name, x in given._asdict().items()))
+
+
+def of_rank_4(operands: Operands) -> Operands:
+    """The same arrays ``BTNH``; missing leading axes have length 1, as in jax.nn."""
+    return Operands(*(x.reshape((1,) * (4 - x.ndim) + x.shape) for x in operands))
+
+
+def specs(query: Shaped, key: Shaped, value: Shaped) -> Operands:
+    """The specs ``[B, H, S, D]`` of such arrays of rank 4."""
+    return Operands(*(_spec(operand) for operand in (query, key, value)))
+
+
+def _array(name: str, operand: Any) -> Array:
+    # Objects of flax and equinox that stand for an array have __jax_array__.
+    if not isinstance(operand, jax.Array | np.ndarray) and not hasattr(operand, "__jax_array__"):
+        raise TypeError(
+            f"{name} is of type {type(operand).__name__}; expected a jax.Array or a numpy.ndarray"
+        )
+    if isinstance(operand, np.ndarray):
+        _check(name, operand)  # before the conversion, whose errors do not name the argument
+    array = jnp.asarray(operand)
+    _check(name, array)
+    return array
+
+
+def _spec(operand: Shaped) -> TensorSpec:
+    batch, tokens, heads, head_dim = operand.shape
+    shape = (batch, heads, tokens, head_dim)
+    return TensorSpec(shape, dense_in_order(shape, _BTNH), DType(operand.dtype.name))
+
+
+def _check(name: str, operand: Shaped) -> None:
+    if not 1 <= len(operand.shape) <= 4:
+        raise ValueError(
+            f"{name} has shape {list(operand.shape)}; expected [batch, tokens, heads, head_dim] "
+            f"or [tokens, heads, head_dim]"
+        )
+    if operand.dtype.name not in FLOATING:
+        allowed = "float16, bfloat16, float32 or float64"
+        raise TypeError(f"{name} has dtype {operand.dtype.name}; attention takes {allowed}")

@@ -1,0 +1,184 @@
+"""How each backend is called from JAX, and the choice of one for each direction."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import Context
+from dataclasses import dataclass
+
+import jax
+from jax import Array
+
+import sdpa_core
+from sdpa_core import AttentionProblem, Backend, Decision, DeviceSpec, Direction, NoBackendError
+from sdpa_core.config import Fallback, preferred_backends, settings
+from sdpa_core.diagnostics import warn_if_slow
+from sdpa_core.registry import backends as known_backends
+
+from . import cudnn, device, reference
+
+#: jax.nn's name for what it does without a kernel library.
+_ALIASES = {"xla": "reference"}
+
+
+@dataclass(frozen=True)
+class Environment:
+    """Where decisions and plans come from; replaced as a whole by ``testing.fake_cudnn``."""
+
+    device_spec: Callable[[str, bool], DeviceSpec]
+    known: Callable[[], Mapping[str, Backend]]
+    cudnn: cudnn.Runtime
+
+
+REAL = Environment(device.device_spec, known_backends, cudnn.NativeRuntime())
+
+# JAX keeps what it traced and compiled by the values of such contexts, so that a function
+# jitted outside of a ``with`` block is traced again inside it.
+_environment = jax.make_user_context(REAL)
+_cuda_device = jax.make_user_context(None)
+_preferred = jax.make_user_context(())
+
+
+@contextmanager
+def backends(*names: str) -> Iterator[None]:
+    """Use only these backends, in this order, inside a ``with`` block.
+
+    It acts when a call is traced; ``sdpa_core.backends`` does too, but JAX does not know of it and
+    may take what it compiled outside.
+
+    Raises:
+        ValueError: no name is given. A name that no installed package provides is an error of the
+            call inside.
+    """
+    with sdpa_core.backends(*names), _preferred(names):
+        yield
+
+
+@contextmanager
+def lowering_device(spec: DeviceSpec | str) -> Iterator[None]:
+    """Plan CUDA programs for this device, present or not, inside a ``with`` block.
+
+    It acts when a call is traced. Programs for other platforms are not affected::
+
+        with sdpa_jax.lowering_device("h200"):
+            lowered = jax.jit(f).trace(*arguments).lower(lowering_platforms=("cuda",))
+
+    Args:
+        spec: a device or the name of one, see ``DeviceSpec.named``.
+
+    Raises:
+        ValueError: the name is not known, or the device is no CUDA device.
+    """
+    chosen = device.named(spec) if isinstance(spec, str) else spec
+    if chosen.platform != "cuda":
+        raise ValueError(f"lowering_device = {chosen}; expected a CUDA device")
+    with _cuda_device(chosen):
+        yield
+
+
+@contextmanager
+def replaced(environment: Environment) -> Iterator[None]:
+    """Take decisions and plans from elsewhere inside a ``with`` block."""
+    with _environment(environment):
+        yield
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """What decides between backends besides the problem, as it was when the call was traced.
+
+    Attributes:
+        backend: the only one that may run; None: whichever is best.
+        preferred: names of the context manager or of the settings, in order.
+        cuda_device: what CUDA programs are planned for; None: a device of this process.
+    """
+
+    backend: str | None
+    preferred: tuple[str, ...]
+    cuda_device: DeviceSpec | None
+    environment: Environment
+
+    @classmethod
+    def current(cls, implementation: str | None) -> Selection:
+        """The selection of a call made here and now.
+
+        Raises:
+            ValueError: no installed package provides ``implementation``.
+        """
+        environment: Environment = _environment.value
+        backend = _ALIASES.get(implementation or "", implementation)
+        known = environment.known()
+        if backend is not None and backend not in known:
+            allowed = ", ".join((*_ALIASES, *known))
+            raise ValueError(f"implementation = {implementation!r}; expected one of {allowed}")
+        return cls(backend, preferred_backends(), _cuda_device.value, environment)
+
+    def device_spec(self, platform: str) -> DeviceSpec:
+        """The device that a program for this lowering platform runs on."""
+        if platform == "cuda" and self.cuda_device is not None:
+            return self.cuda_device
+        names = (self.backend,) if self.backend else self.preferred
+        return self.environment.device_spec(platform, not names or "cudnn" in names)
+
+    def decide(
+        self, problem: AttentionProblem, spec: DeviceSpec, *, probe: bool = True
+    ) -> Decision:
+        """The choice of a backend for each direction of a problem."""
+        # An empty context: what was preferred when the call was traced counts, not what is now.
+        return Context().run(self._decide, problem, spec, probe)
+
+    def _decide(self, problem: AttentionProblem, spec: DeviceSpec, probe: bool) -> Decision:
+        known = self.environment.known()
+        if not self.preferred:
+            return sdpa_core.decide(problem, spec, backend=self.backend, probe=probe, known=known)
+        with sdpa_core.backends(*self.preferred):
+            return sdpa_core.decide(problem, spec, backend=self.backend, probe=probe, known=known)
+
+
+#: An implementation of one direction: arrays by role in, arrays by role out. Arrays are
+#: ``[B, T, N, H]``; ``stats`` is ``[B, N, T, 1]``.
+Run = Callable[[Mapping[str, Array]], Mapping[str, Array]]
+
+
+def prepare(
+    problem: AttentionProblem,
+    platform: str,
+    direction: Direction,
+    selection: Selection,
+    scale: float,
+) -> Run:
+    """Choose the backend of one direction for a lowering platform.
+
+    Raises:
+        NoBackendError: none supports the problem, with every reason.
+    """
+    spec = selection.device_spec(platform)
+    decision = sdpa_core.require(selection.decide(problem, spec))
+    if selection.backend is None and settings().fallback is Fallback.WARN:
+        warn_if_slow(decision)
+    choice = decision.forward if direction is Direction.FORWARD else decision.backward
+    name = choice.backend if choice else None
+    if name == "cudnn":
+        runtime = selection.environment.cudnn
+        return lambda operands: cudnn.run(problem, spec, direction, runtime, scale, operands)
+    if name == "reference":
+        run = _reference_forward if direction is Direction.FORWARD else _reference_backward
+        return lambda operands: run(problem, scale, operands)
+    raise NoBackendError(f"backend {name!r} has no JAX implementation; upgrade sdpa-jax")
+
+
+def _reference_forward(
+    problem: AttentionProblem, scale: float, operands: Mapping[str, Array]
+) -> dict[str, Array]:
+    output, lse = reference.forward(**operands, band=problem.band, scale=scale)
+    return {"output": output, "stats": lse[..., None]}
+
+
+def _reference_backward(
+    problem: AttentionProblem, scale: float, operands: Mapping[str, Array]
+) -> dict[str, Array]:
+    rest = dict(operands)
+    lse = rest.pop("stats")[..., 0]
+    gradients = reference.backward(**rest, lse=lse, band=problem.band, scale=scale)
+    return dict(zip(("grad_query", "grad_key", "grad_value"), gradients, strict=True))
