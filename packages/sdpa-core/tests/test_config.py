@@ -2,7 +2,15 @@ from __future__ import annotations
 
 import pytest
 
-from sdpa_core.config import Fallback, Settings, backends, preferred_backends, read, settings
+from sdpa_core.config import (
+    Fallback,
+    Settings,
+    backends,
+    plan_environment,
+    preferred_backends,
+    read,
+    settings,
+)
 
 
 def test_defaults() -> None:
@@ -15,16 +23,10 @@ def test_variables() -> None:
             "SDPA_BACKENDS": " cudnn , reference,",
             "SDPA_FALLBACK": "error",
             "SDPA_WORKSPACE_SHARE": "0.5",
-            "CUDNN_FRONTEND_ATTN_DP_WORKSPACE_LIMIT": "-1",
             "UNRELATED": "1",
         }
     )
-    assert found == Settings(
-        ("cudnn", "reference"),
-        Fallback.ERROR,
-        0.5,
-        (("CUDNN_FRONTEND_ATTN_DP_WORKSPACE_LIMIT", "-1"),),
-    )
+    assert found == Settings(("cudnn", "reference"), Fallback.ERROR, 0.5)
 
 
 @pytest.mark.parametrize(
@@ -55,6 +57,19 @@ def test_the_context_wins_over_the_environment(monkeypatch: pytest.MonkeyPatch) 
         monkeypatch.undo()
         settings.cache_clear()
     assert preferred_backends() == ()
+
+
+def test_variables_that_change_plans_are_read_each_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    name = "CUDNN_FRONTEND_ATTN_DP_WORKSPACE_LIMIT"
+    monkeypatch.delenv(name, raising=False)
+    assert name not in dict(plan_environment())
+    monkeypatch.setenv(name, "-1")
+    assert dict(plan_environment())[name] == "-1"
+
+
+def test_names_are_texts() -> None:
+    with pytest.raises(TypeError, match=r"takes names, got \['cudnn'\]"), backends(["cudnn"]):  # type: ignore[arg-type]
+        pass
 
 
 def test_no_name_is_an_error() -> None:

@@ -109,12 +109,26 @@ def test_editing_a_builder_moves_the_key(
         builder_revision.cache_clear()
 
 
-def test_every_module_that_shapes_a_graph_is_part_of_the_revision() -> None:
-    package = Path(fingerprint_module.__file__).parent / "cudnn"
-    # These ask, choose or prepare; they do not shape the graph.
-    outside = {"__init__", "deviceless", "probe", "rules"}
-    present = {source.stem for source in package.glob("*.py")}
-    assert set(fingerprint_module._BUILDER_SOURCES) == present - outside
+def test_a_variable_that_changes_plans_moves_the_key(
+    make_problem: MakeProblem, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = key(make_problem())
+    monkeypatch.setenv("CUDNN_FRONTEND_ATTN_DP_WORKSPACE_LIMIT", "12345")
+    assert key(make_problem()) != before
+
+
+def test_another_description_of_the_same_problem_moves_the_key(
+    make_problem: MakeProblem, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Strides of results and the like are decided outside of the cuDNN folder."""
+    before = key(make_problem())
+    described = fingerprint_module.describe
+    monkeypatch.setattr(
+        fingerprint_module,
+        "describe",
+        lambda *arguments: replace(described(*arguments), workspace_limit=7),
+    )
+    assert key(make_problem()) != before
 
 
 def test_a_key_is_the_same_in_another_process(make_problem: MakeProblem) -> None:

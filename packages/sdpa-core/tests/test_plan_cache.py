@@ -63,6 +63,27 @@ def test_a_failed_build_reaches_the_waiting_and_is_tried_again() -> None:
     assert cache.counters["failure"] == 1
 
 
+def test_an_interrupted_build_is_taken_over_by_who_waits() -> None:
+    cache: PlanCache[int] = PlanCache()
+    started, release = threading.Event(), threading.Event()
+
+    def interrupted() -> int:
+        started.set()
+        release.wait(10)
+        raise KeyboardInterrupt
+
+    with ThreadPoolExecutor(2) as pool:
+        first = pool.submit(cache.get, "key", interrupted)
+        started.wait(10)
+        second = pool.submit(cache.get, "key", lambda: 7)
+        while not cache.counters["wait"]:
+            pass
+        release.set()
+        with pytest.raises(KeyboardInterrupt):
+            first.result(10)
+        assert second.result(10) == 7
+
+
 def test_the_least_recently_used_goes_first() -> None:
     cache: PlanCache[str] = PlanCache(maxsize=2)
     for key in ("a", "b", "a", "c"):

@@ -130,7 +130,7 @@ def test_a_named_backend_never_falls_back(make_problem: MakeProblem) -> None:
     assert "forward:" not in text
     for part in ("a rule one = 1, needs 2", "a rule two = 3, needs 4", "query  bfloat16[2, 4, 128"):
         assert part in text
-    assert text.endswith("To change: change a; backend='reference' runs any problem, slowly.")
+    assert text.endswith("To change: change a; the backend 'reference' runs any problem, slowly.")
 
 
 def test_context_and_environment(
@@ -192,6 +192,7 @@ def test_the_slow_path_on_a_gpu_warns_once_with_the_reasons(make_problem: MakePr
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         warn_if_slow(decision)
+        warn_if_slow(decide(make_problem(sq=778), H200, known=known(Stub("a", tuple(Direction)))))
         warn_if_slow(decide(problem, CPU, known=known(Stub("a", tuple(Direction)))))
         warn_if_slow(decide(problem, H200, known=known(Stub("a"))))
         warn_if_slow(decide(problem, H200, backend="reference", known=known()))

@@ -60,3 +60,14 @@ def test_kernels_see_positive_scales_only(scale: float) -> None:
     assert factor in (1.0, -1.0, 0.0)
     assert positive > 0
     assert factor * positive == scale
+
+
+@pytest.mark.parametrize("scale", [1e-46, -1e-45, 1e-39])
+def test_what_float32_flushes_is_zero(scale: float) -> None:
+    assert positive_scale(scale) == (0.0, 1.0)
+
+
+@pytest.mark.parametrize("scale", [1e39, -1e39, float("inf"), float("nan")])
+def test_what_float32_cannot_hold_is_refused(scale: float) -> None:
+    with pytest.raises(ValueError, match=r"scale = .*finite in float32"):
+        positive_scale(scale)

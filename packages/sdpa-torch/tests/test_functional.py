@@ -6,6 +6,7 @@ import inspect
 import re
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor
@@ -252,11 +253,28 @@ def test_double_backward_refuses() -> None:
         (grad.sum() + query.sum()).backward()
 
 
-def test_autocast() -> None:
-    operands = [rand(2, 4, 5, 8, dtype=torch.float32, seed=i) for i in range(3)]
+def test_autocast_rounds_the_operands_and_nothing_else() -> None:
+    operands = [rand(2, 4, 40, 8, dtype=torch.float32, seed=i).requires_grad_() for i in range(3)]
+    halves = [operand.detach().bfloat16().requires_grad_() for operand in operands]
+    expected, expected_lse = sdpa(*halves, return_lse=True)
     with torch.autocast("cpu", torch.bfloat16):
-        ours, theirs = sdpa(*operands), torch_sdpa(*operands)
-    assert ours.dtype == theirs.dtype == torch.bfloat16
+        output, lse = sdpa(*operands, return_lse=True)
+        assert torch_sdpa(*operands).dtype == output.dtype == torch.bfloat16
+        output.float().square().sum().backward()
+    expected.float().square().sum().backward()
+    assert torch.equal(output, expected)
+    assert torch.equal(lse, expected_lse)
+    for operand, half in zip(operands, halves, strict=True):
+        assert operand.grad is not None
+        assert torch.equal(operand.grad, half.grad.float())
+
+
+def test_autocast_hides_no_mistake() -> None:
+    query = rand(2, 4, 5, 8, dtype=torch.float32)
+    with torch.autocast("cpu", torch.bfloat16):
+        for wrong in (query.long(), query.double()):
+            with pytest.raises(TypeError, match="key has dtype"):
+                sdpa(query, wrong, query)
 
 
 def test_meta_tensors_have_the_right_strides() -> None:
@@ -284,6 +302,52 @@ def test_func_transforms() -> None:
     torch.testing.assert_close(per_sample, torch.vmap(torch.func.grad(theirs))(batch))
 
 
+def test_second_derivatives_in_torch_func() -> None:
+    query = rand(1, 2, 5, 4)
+
+    def twice(f: Any) -> Tensor:
+        first = torch.func.grad(lambda t: f(t, t, t, is_causal=True).square().sum())
+        return torch.func.grad(lambda t: first(t).square().sum())(query)
+
+    def exact(q: Tensor, k: Tensor, v: Tensor, is_causal: bool) -> Tensor:
+        return (q @ k.mT * 0.5).masked_fill(~torch.ones(5, 5).tril().bool(), -torch.inf).softmax(
+            -1
+        ) @ v
+
+    torch.testing.assert_close(twice(sdpa), twice(exact))
+
+
+@pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated:DeprecationWarning")  # torch's
+def test_forward_mode_on_the_reference() -> None:
+    query = rand(1, 2, 5, 4)
+    _, ours = torch.func.jvp(lambda t: sdpa(t, t, t), (query,), (query,))
+    h = 1e-6
+    numeric = (sdpa(*[query * (1 + h)] * 3) - sdpa(*[query * (1 - h)] * 3)) / (2 * h)
+    torch.testing.assert_close(ours, numeric, rtol=1e-6, atol=1e-6)
+
+
+@pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated:DeprecationWarning")  # torch's
+def test_a_tangent_is_never_dropped() -> None:
+    query = rand(1, 2, 16, 8, dtype=torch.bfloat16)
+    with fake_cudnn(), torch.autograd.forward_ad.dual_level():
+        dual = torch.autograd.forward_ad.make_dual(query, query)
+        with pytest.raises(NoBackendError, match="forward-mode differentiation"):
+            sdpa(dual, query, query, backend="cudnn")
+
+
+def test_a_default_device_changes_nothing() -> None:
+    query = rand(2, 4, 16, 8, dtype=torch.bfloat16)
+    with fake_cudnn() as fake, torch.device("cpu"):
+        sdpa(query, query, query, backend="cudnn")
+    assert len(fake.executed) == 1
+
+
+def test_a_pending_negation_never_reaches_an_address() -> None:
+    query = torch._neg_view(rand(2, 4, 16, 8, dtype=torch.bfloat16))
+    with fake_cudnn(), pytest.raises(NoBackendError, match=r"query\.is_neg\(\) = True"):
+        sdpa(query, query, query, backend="cudnn")
+
+
 def test_vmap_over_the_query_alone() -> None:
     batch, key = rand(6, 2, 3, 5, 8), rand(2, 3, 9, 8)
     found = torch.vmap(lambda query: sdpa(query, key, key))(batch)
@@ -295,10 +359,11 @@ def test_compile_traces_without_a_break() -> None:
     compiled = torch.compile(
         lambda q, k, v: sdpa(q, k, v, is_causal=True), backend="aot_eager", fullgraph=True
     )
-    operands = [rand(2, 3, 5, 8, seed=i).requires_grad_() for i in range(3)]
-    output = compiled(*operands)
-    torch.testing.assert_close(output, sdpa(*operands, is_causal=True))
-    output.sum().backward()
+    for tokens in (5, 7, 9):  # from the second on with a symbolic length
+        operands = [rand(2, 3, tokens, 8, seed=i).requires_grad_() for i in range(3)]
+        output = compiled(*operands)
+        torch.testing.assert_close(output, sdpa(*operands, is_causal=True))
+        output.sum().backward()
 
 
 class Wrapper(torch.Tensor):
@@ -394,6 +459,16 @@ WRONG: dict[str, tuple[dict[str, Any], type[Exception], str]] = {
     "scale_bool": ({"scale": True}, TypeError, "scale is a bool"),
     "scale_nan": ({"scale": float("nan")}, ValueError, "scale = nan"),
     "scale_inf": ({"scale": float("inf")}, ValueError, "scale = inf"),
+    "scale_huge": ({"scale": 10**400}, ValueError, "expected a finite number"),
+    "scale_float32": ({"scale": 1e39}, ValueError, "scale = 1e+39"),
+    "causal_text": ({"is_causal": "False"}, TypeError, "is_causal is 'False'"),
+    "causal_list": ({"is_causal": []}, TypeError, "is_causal is []"),
+    "lse_tensor": ({"return_lse": torch.tensor(True)}, TypeError, "return_lse is tensor(True)"),
+    "deterministic_text": ({"deterministic": "no"}, TypeError, "deterministic is 'no'"),
+    "gqa_text": ({"enable_gqa": "yes"}, TypeError, "enable_gqa is 'yes'"),
+    "alignment_list": ({"causal_alignment": ["top_left"]}, ValueError, "causal_alignment = ["),
+    "backend_empty": ({"backend": ""}, ValueError, "backend = ''"),
+    "backend_list": ({"backend": ["cudnn"]}, TypeError, "backend is ['cudnn']"),
     "alignment": (
         {"causal_alignment": "top"},
         ValueError,
@@ -408,6 +483,13 @@ def test_a_wrong_argument_is_named(name: str) -> None:
     arguments, error, text = WRONG[name]
     with pytest.raises(error, match=re.escape(text)):
         sdpa(**{"query": Q, "key": Q, "value": Q, **arguments})
+
+
+@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors:UserWarning")
+def test_nested_tensors_are_refused() -> None:
+    nested = torch.nested.nested_tensor([torch.zeros(4, 3, 8)] * 2)
+    with pytest.raises(TypeError, match="query is a nested tensor"):
+        sdpa(nested, nested, nested)
 
 
 EXTENSIONS = [name for name in inspect.signature(sdpa).parameters if name in PENDING]
@@ -430,7 +512,14 @@ def test_pending_arguments_are_refused_and_never_ignored(name: str, value: Any) 
         sdpa_torch.explain(Q, Q, Q, **{name: value})
 
 
-@pytest.mark.parametrize("zero", [0, 0.0, 0.5 - 0.5])
+@pytest.mark.parametrize("flag", [1, np.True_, True])
+def test_flags_however_spelled(flag: Any) -> None:
+    query = rand(2, 4, 5, 8)
+    output, _ = sdpa(query, query, query, is_causal=flag, return_lse=flag, deterministic=flag)
+    assert torch.equal(output, sdpa(query, query, query, is_causal=True))
+
+
+@pytest.mark.parametrize("zero", [0, 0.0, 0.5 - 0.5, np.float64(0.0), np.float32(0.0)])
 def test_no_dropout_however_spelled(zero: float) -> None:
     assert torch.equal(sdpa(Q, Q, Q, None, zero), sdpa(Q, Q, Q))
 
@@ -478,7 +567,7 @@ def test_explain_asks_the_operands() -> None:
 
 def test_explain_refuses_what_the_call_refuses() -> None:
     for name, (arguments, error, text) in WRONG.items():
-        if name == "backend":
+        if name.startswith("backend"):
             continue
         with pytest.raises(error, match=re.escape(text)):
             sdpa_torch.explain(**{"query": Q, "key": Q, "value": Q, **arguments})
@@ -486,6 +575,33 @@ def test_explain_refuses_what_the_call_refuses() -> None:
         sdpa_torch.explain(Q, Q, Q, maks=None)
     with pytest.raises(ValueError, match="device = 'h300'"):
         sdpa_torch.explain(Q, Q, Q, device="h300")
+
+
+def test_explain_says_what_the_call_does() -> None:
+    query = rand(2, 4, 16, 8, dtype=torch.bfloat16)
+    odd = torch.nn.functional.pad(query, (0, 1))[..., :-1]  # copied by the call
+    wrapped = query.as_subclass(Wrapper)
+    with fake_cudnn() as fake:
+        assert sdpa_torch.explain(odd, odd, odd).forward.backend == "cudnn"
+        sdpa(odd, odd, odd)
+        assert len(fake.executed) == 1
+        decision = sdpa_torch.explain(wrapped, wrapped, wrapped)
+        assert decision.forward.backend == "reference"
+        assert "type(query) = Wrapper" in str(decision)
+    assert sdpa_torch.explain(query, query, query, None, 0.0, True).problem.band.right == 0
+    none = query[:, :, :0]
+    assert sdpa_torch.explain(query, none, none, device="h200").is_possible
+
+
+def test_explain_on_other_devices() -> None:
+    on_cpu = sdpa_torch.explain(Q, Q, Q, device="cpu")
+    assert on_cpu.forward.backend == "reference"
+    assert str(sdpa_torch.explain(Q, Q, Q, device=torch.device("cpu"))) == str(on_cpu)
+    with pytest.raises(TypeError, match="device is a int"):
+        sdpa_torch.explain(Q, Q, Q, device=5)
+    query = Q.clone().requires_grad_()
+    with torch.no_grad():
+        assert sdpa_torch.explain(query, query, query).backward is None
 
 
 def test_memory_grows_with_tokens_not_their_square() -> None:

@@ -30,14 +30,11 @@ class Settings:
         workspace_share: largest share of device memory that one plan may use as workspace, from
             ``SDPA_WORKSPACE_SHARE``. cuDNN's workspace can grow with the square of the sequence
             length (deterministic backward on Hopper: 2 GB at B 2, H 8, S 8192).
-        plan_environment: variables of cuDNN and its frontend that change plans, as they were when
-            the process first needed a plan; part of every plan's key.
     """
 
     backends: tuple[str, ...] = ()
     fallback: Fallback = Fallback.WARN
     workspace_share: float = 0.25
-    plan_environment: tuple[tuple[str, str], ...] = ()
 
 
 #: Variables that change which kernels cuDNN may choose, or how they are built.
@@ -55,10 +52,15 @@ def read(environ: Mapping[str, str]) -> Settings:
         backends=tuple(name.strip() for name in names.split(",") if name.strip()),
         fallback=_fallback(environ.get("SDPA_FALLBACK", Fallback.WARN)),
         workspace_share=_share(environ.get("SDPA_WORKSPACE_SHARE", "0.25")),
-        plan_environment=tuple(
-            (name, environ[name]) for name in PLAN_VARIABLES if environ.get(name)
-        ),
     )
+
+
+def plan_environment() -> tuple[tuple[str, str], ...]:
+    """Variables of cuDNN and its frontend that change plans, as they are now.
+
+    Part of every plan's key. Read each time, because cuDNN reads them each time.
+    """
+    return tuple((name, os.environ[name]) for name in PLAN_VARIABLES if os.environ.get(name))
 
 
 def _fallback(value: str) -> Fallback:
@@ -93,6 +95,9 @@ def backends(*names: str) -> Iterator[None]:
     """Use only these backends, in this order, inside a ``with`` block (per thread or task)."""
     if not names:
         raise ValueError("backends() needs at least one name")
+    for name in names:
+        if not isinstance(name, str):
+            raise TypeError(f"backends() takes names, got {name!r}")
     token = _preferred.set(names)
     try:
         yield

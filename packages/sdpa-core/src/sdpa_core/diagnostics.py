@@ -75,14 +75,14 @@ def no_backend_message(
     return "\n".join(lines)
 
 
-_REFERENCE_HINT = "backend='reference' runs any problem, slowly"
+_REFERENCE_HINT = "the backend 'reference' runs any problem, slowly"
 
 _warned: set[object] = set()
 _warned_lock = threading.Lock()
 
 
 def warn_if_slow(decision: Decision) -> None:
-    """Warn, once per problem and device, that an accelerator runs the reference backend.
+    """Warn, once per cause and device, that an accelerator runs the reference backend.
 
     The warning points at the first caller outside of this package and its adapters.
     """
@@ -91,7 +91,7 @@ def warn_if_slow(decision: Decision) -> None:
     slow = [c for c in decision.choices if c.backend == "reference" and c.rejected]
     if not slow:
         return
-    key = (decision.problem, decision.device)
+    key = (decision.device, _causes(slow))
     with _warned_lock:
         if key in _warned:
             return
@@ -101,6 +101,16 @@ def warn_if_slow(decision: Decision) -> None:
         f"error, SDPA_FALLBACK=allow silences it.",
         SlowAttentionWarning,
         stacklevel=_level_outside(),
+    )
+
+
+def _causes(choices: Sequence[Choice]) -> frozenset[tuple[object, ...]]:
+    """What stood against the faster backends, without the values that vary from call to call."""
+    return frozenset(
+        (choice.direction, name, reason.what, reason.need)
+        for choice in choices
+        for name, answer in choice.rejected
+        for reason in answer.reasons
     )
 
 

@@ -22,10 +22,6 @@ class DType(StrEnum):
         """Bytes per element."""
         return _ITEMSIZE[self]
 
-    @property
-    def is_floating(self) -> bool:
-        return self in FLOATING
-
 
 FLOATING = frozenset({DType.FLOAT16, DType.BFLOAT16, DType.FLOAT32, DType.FLOAT64})
 

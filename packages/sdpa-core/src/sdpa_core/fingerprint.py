@@ -1,8 +1,9 @@
 """Cache keys, derived from values and never listed by hand.
 
 A key is the sha256 of a canonical rendering of the problem (only the fields that can change the
-plan of that direction), the device's facts, the library versions and the builder's own source, so
-that a repaired builder never serves an old plan. Stable across processes and machines.
+plan of that direction), the graph described for it, the device's facts, the library versions and
+the sources of the cuDNN backend, so that a repaired builder never serves an old plan. Stable
+across processes and machines.
 """
 
 from __future__ import annotations
@@ -13,13 +14,11 @@ from functools import cache
 from hashlib import sha256
 from importlib import resources
 
-from .config import settings
+from .config import plan_environment
+from .cudnn.f16 import describe
 from .device import DeviceSpec
 from .plan import FORMAT
 from .problem import AttentionProblem, Direction
-
-#: Sources that decide what a plan contains.
-_BUILDER_SOURCES = ("f16", "graph", "known_bad", "lower", "operands", "options", "session", "uids")
 
 
 def render(value: object) -> str:
@@ -39,11 +38,12 @@ def render(value: object) -> str:
 
 @cache
 def builder_revision() -> str:
-    """sha256 of the sources that build graphs."""
+    """sha256 of all sources of the cuDNN backend."""
     folder = resources.files(__package__) / "cudnn"
     digest = sha256()
-    for name in _BUILDER_SOURCES:
-        digest.update((folder / f"{name}.py").read_bytes())
+    for source in sorted(folder.iterdir(), key=lambda entry: entry.name):
+        if source.name.endswith(".py"):
+            digest.update(source.read_bytes())
     return digest.hexdigest()
 
 
@@ -51,15 +51,17 @@ def fingerprint(
     problem: AttentionProblem, device: DeviceSpec, direction: Direction, frontend_version: str
 ) -> str:
     """The key of a plan: 64 hexadecimal digits."""
+    problem = problem.for_direction(direction)
     text = render(
         (
             FORMAT,
             builder_revision(),
-            settings().plan_environment,
+            plan_environment(),
             frontend_version,
             (device.sm, device.sm_count, device.cudnn_version),
             direction,
-            problem.for_direction(direction),
+            problem,
+            describe(problem, device, direction),
         )
     )
     return sha256(text.encode()).hexdigest()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import prod
 
 Shape = tuple[int, ...]
 Strides = tuple[int, ...]
@@ -63,7 +62,7 @@ def canonical_strides(shape: Sequence[int], strides: Sequence[int]) -> Strides:
     if 0 in shape:
         return row_major(shape)
     spans = [n * s for n, s in zip(shape, strides, strict=True) if n > 1]
-    inert = max(spans, default=1)
+    inert = max(spans) if spans else 1  # (default= cannot be traced by torch.compile)
     result = [s if n > 1 else inert for n, s in zip(shape, strides, strict=True)]
     if shape and shape[-1] == 1:
         result[-1] = 1
@@ -75,23 +74,3 @@ def reachable(shape: Sequence[int], strides: Sequence[int]) -> int:
     if 0 in shape:
         return 0
     return 1 + sum((n - 1) * s for n, s in zip(shape, strides, strict=True))
-
-
-def overlaps(shape: Sequence[int], strides: Sequence[int]) -> bool:
-    """Whether two indices may share an address (expanded axes, sliding views).
-
-    Sufficient for memory safety rather than exact: axes sorted by stride must nest.
-    """
-    span = 1
-    for stride, length in sorted(zip(strides, shape, strict=True)):
-        if length <= 1:
-            continue
-        if stride < span:
-            return True
-        span = stride * (length - 1) + span
-    return False
-
-
-def size(shape: Sequence[int]) -> int:
-    """Number of elements."""
-    return prod(shape)

@@ -7,6 +7,7 @@ so. An argument leaves this table when a backend, or the reference, implements i
 from __future__ import annotations
 
 from collections.abc import Mapping
+from numbers import Real
 
 from .errors import NoBackendError
 from .reasons import Unsupported
@@ -62,7 +63,8 @@ def refuse_pending(function: str, given: Mapping[str, object]) -> None:
 
 def _is_default(value: object, default: object) -> bool:
     # Arrays compare elementwise; a default is never one.
-    return value is default or (type(value) in (int, float, str, tuple) and value == default)
+    comparable = isinstance(value, (Real, str, tuple))
+    return value is default or (comparable and bool(value == default))
 
 
 def _describe(value: object) -> object:

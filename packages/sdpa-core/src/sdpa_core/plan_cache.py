@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Hashable
-from concurrent.futures import Future
+from concurrent.futures import CancelledError, Future
 from typing import Generic, TypeVar
 
 V = TypeVar("V")
@@ -16,7 +17,7 @@ class PlanCache(Generic[V]):
 
     Threads that ask for the same key while it is being built wait for that one build; the lock is
     never held while building. A build that raises is not kept: the waiting threads get the same
-    exception, the next one tries again.
+    exception, the next one tries again. After a KeyboardInterrupt one that waits builds instead.
 
     Attributes:
         counters: ``hit``, ``miss``, ``wait``, ``failure`` and ``eviction`` so far.
@@ -37,20 +38,21 @@ class PlanCache(Generic[V]):
 
     def get(self, key: Hashable, build: Callable[[], V]) -> V:
         """The value of ``key``, built with ``build()`` if it is not there."""
-        with self._lock:
-            if key in self._ready:
-                self.counters["hit"] += 1
-                self._ready.move_to_end(key)
-                return self._ready[key]
-            pending = self._building.get(key)
-            if pending is None:
-                self.counters["miss"] += 1
-                pending = self._building[key] = Future()
-                mine = True
-            else:
+        while True:
+            with self._lock:
+                if key in self._ready:
+                    self.counters["hit"] += 1
+                    self._ready.move_to_end(key)
+                    return self._ready[key]
+                pending = self._building.get(key)
+                if pending is None:
+                    self.counters["miss"] += 1
+                    pending = self._building[key] = Future()
+                    break
                 self.counters["wait"] += 1
-                mine = False
-        return self._build(key, build, pending) if mine else pending.result()
+            with contextlib.suppress(CancelledError):
+                return pending.result()
+        return self._build(key, build, pending)
 
     def _build(self, key: Hashable, build: Callable[[], V], pending: Future[V]) -> V:
         try:
@@ -59,7 +61,10 @@ class PlanCache(Generic[V]):
             with self._lock:
                 self.counters["failure"] += 1
                 self._building.pop(key, None)
-            pending.set_exception(error)
+            if isinstance(error, Exception):
+                pending.set_exception(error)
+            else:
+                pending.cancel()
             raise
         with self._lock:
             self._building.pop(key, None)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from .backend import Answer, Backend
+from .backend import Answer, Backend, ReferenceBackend
 from .config import Fallback, preferred_backends, settings
 from .device import DeviceSpec
 from .diagnostics import choice_lines, no_backend_message
@@ -60,10 +60,11 @@ def candidates(
     Raises:
         ValueError: a name that no installed package provides.
     """
-    chosen = (backend,) if backend else preferred_backends()
+    chosen = preferred_backends() if backend is None else (backend,)
     for name in chosen:
         if name not in known:
-            raise ValueError(f"backend = {name!r}; expected one of {', '.join(known)}")
+            where = "backends() or SDPA_BACKENDS names" if backend is None else "backend ="
+            raise ValueError(f"{where} {name!r}; expected one of {', '.join(known)}")
     if chosen:
         return chosen
     if device.platform != "cpu" and settings().fallback is Fallback.ERROR:
@@ -93,6 +94,9 @@ def decide(
     names = candidates(device, backend, known)
     directions = [Direction.FORWARD] + [Direction.BACKWARD] * problem.training
     order = [known[name] for name in names]
+    if problem.is_empty:
+        # The adapters answer with zeros themselves, whichever backend was asked for.
+        order, against = [ReferenceBackend()], ()
     return Decision(
         problem,
         device,

@@ -85,8 +85,8 @@ class AttentionProblem:
 
     @property
     def is_empty(self) -> bool:
-        """Nothing to compute: no output elements, or no key to attend to."""
-        return self.output.is_empty or self.key.shape[2] == 0
+        """Nothing to compute: no row of the output, or no key to attend to."""
+        return 0 in self.query.shape[:3] or self.key.shape[2] == 0
 
     def incoming_gradient(self) -> TensorSpec:
         return self.grad_output or self.output

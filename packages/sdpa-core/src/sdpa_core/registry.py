@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from functools import cache
 from importlib.metadata import EntryPoint, entry_points
 from typing import cast
@@ -44,6 +44,41 @@ class BrokenBackend:
     def probe(self, problem: AttentionProblem, device: DeviceSpec, direction: Direction) -> Answer:
         del problem, device, direction
         return Answer(Verdict.REFUSED, (self._reason,), Tier.RULES)
+
+
+class Uncallable:
+    """A backend that an adapter has no way to call."""
+
+    rules_suffice = True
+
+    def __init__(self, backend: Backend, adapter: str) -> None:
+        self.name = backend.name
+        self._backend = backend
+        self._reason = Unsupported(
+            f"the {backend.name} backend",
+            "announced by an installed package",
+            f"an implementation that {adapter} can call",
+            f"upgrade {adapter} and the package",
+        )
+
+    def unsupported_reasons(
+        self, problem: AttentionProblem, device: DeviceSpec, direction: Direction
+    ) -> tuple[Unsupported, ...]:
+        return self._backend.unsupported_reasons(problem, device, direction) or (self._reason,)
+
+    def probe(self, problem: AttentionProblem, device: DeviceSpec, direction: Direction) -> Answer:
+        del problem, device, direction
+        return Answer(Verdict.REFUSED, (self._reason,), Tier.RULES)
+
+
+def callable_backends(
+    known: Mapping[str, Backend], names: Collection[str], adapter: str
+) -> dict[str, Backend]:
+    """The backends as an adapter sees them that can call only some of them."""
+    return {
+        name: backend if name in names else Uncallable(backend, adapter)
+        for name, backend in known.items()
+    }
 
 
 def _load(entry: EntryPoint) -> Backend:

@@ -76,8 +76,18 @@ def positive_scale(scale: float) -> tuple[float, float]:
 
     cuDNN takes the maximum of a row before it scales the logits: a negative scale overflows, and
     0 gives 0 * inf (H200, cuDNN 9.19: NaN in both). The adapters multiply the query by the factor,
-    which is exact, and hand on the positive scale.
+    which is exact, and hand on the positive scale. Kernels hold it in float32, so a magnitude below
+    float32's smallest normal number counts as 0.
+
+    Raises:
+        ValueError: the scale is not finite in float32.
     """
-    if scale > 0:
-        return 1.0, scale
-    return (-1.0, -scale) if scale < 0 else (0.0, 1.0)
+    if not abs(scale) <= _FLOAT32_MAX:
+        raise ValueError(f"scale = {scale}; expected a number that is finite in float32")
+    if abs(scale) < _FLOAT32_SMALLEST:
+        return 0.0, 1.0
+    return (1.0, scale) if scale > 0 else (-1.0, -scale)
+
+
+_FLOAT32_MAX = (2 - 2**-23) * 2.0**127
+_FLOAT32_SMALLEST = 2.0**-126

@@ -15,6 +15,7 @@ from sdpa_core import AttentionProblem, Backend, Decision, DeviceSpec, Direction
 from sdpa_core.config import Fallback, preferred_backends, settings
 from sdpa_core.diagnostics import warn_if_slow
 from sdpa_core.registry import backends as known_backends
+from sdpa_core.registry import callable_backends
 
 from . import cudnn, device, reference
 
@@ -29,6 +30,10 @@ class Environment:
     device_spec: Callable[[str, bool], DeviceSpec]
     known: Callable[[], Mapping[str, Backend]]
     cudnn: cudnn.Runtime
+
+    def callable_now(self) -> Mapping[str, Backend]:
+        """The backends there are; those without an implementation for JAX refuse everything."""
+        return callable_backends(self.known(), ("cudnn", "reference"), "sdpa-jax")
 
 
 REAL = Environment(device.device_spec, known_backends, cudnn.NativeRuntime())
@@ -108,7 +113,7 @@ class Selection:
         """
         environment: Environment = _environment.value
         backend = _ALIASES.get(implementation or "", implementation)
-        known = environment.known()
+        known = environment.callable_now()
         if backend is not None and backend not in known:
             allowed = ", ".join((*_ALIASES, *known))
             raise ValueError(f"implementation = {implementation!r}; expected one of {allowed}")
@@ -129,7 +134,7 @@ class Selection:
         return Context().run(self._decide, problem, spec, probe)
 
     def _decide(self, problem: AttentionProblem, spec: DeviceSpec, probe: bool) -> Decision:
-        known = self.environment.known()
+        known = self.environment.callable_now()
         if not self.preferred:
             return sdpa_core.decide(problem, spec, backend=self.backend, probe=probe, known=known)
         with sdpa_core.backends(*self.preferred):

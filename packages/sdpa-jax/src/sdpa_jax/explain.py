@@ -54,7 +54,7 @@ def explain(
         lambda *given: convert.of_rank_4(convert.arrays(*given)), query, key, value
     )
     check_operands(*convert.specs(*operands))
-    call = call_of(
+    _, call = call_of(
         operands.query.shape[-1],
         **{name: arguments[name] for name in signature(call_of).parameters if name in arguments},
     )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import numbers
 from collections.abc import Callable
 from typing import Any, Literal
@@ -12,7 +11,7 @@ import numpy as np
 from jax import Array
 from jax.typing import ArrayLike
 
-from sdpa_core import Alignment, Band, check_operands, default_scale
+from sdpa_core import Alignment, Band, check_operands, default_scale, positive_scale
 from sdpa_core.pending import refuse_pending
 
 from . import convert, vjp
@@ -132,7 +131,7 @@ def dot_product_attention(
     given = convert.arrays(query, key, value)
     operands = convert.of_rank_4(given)
     check_operands(*convert.specs(*operands))
-    call = call_of(
+    factor, call = call_of(
         operands.query.shape[-1],
         scale=scale,
         is_causal=is_causal,
@@ -141,6 +140,8 @@ def dot_product_attention(
         causal_alignment=causal_alignment,
         deterministic=deterministic,
     )
+    if factor != 1.0:
+        operands = operands._replace(query=operands.query * factor)
     output, *lse = vjp.attention(call, *operands)
     rows = given.query.shape[:-1]
     output = output.reshape(*rows, output.shape[-1])
@@ -159,8 +160,11 @@ def call_of(
     return_residual: bool,
     causal_alignment: str,
     deterministic: bool | None,
-) -> Call:
-    """The call that these arguments of ``dot_product_attention`` describe.
+) -> tuple[float, Call]:
+    """The call that these arguments of ``dot_product_attention`` describe, for a positive scale.
+
+    Returns:
+        The factor to multiply the query by first, see ``sdpa_core.positive_scale``, and the call.
 
     Raises:
         TypeError, ValueError: as there.
@@ -170,9 +174,11 @@ def call_of(
     for name, flag in flags.items():
         if not isinstance(flag, bool | np.bool_):
             raise TypeError(f"{name} is of type {type(flag).__name__}; expected a bool")
-    return Call(
+    given = default_scale(head_dim) if scale is None else _number("scale", scale)
+    factor, positive = positive_scale(given)
+    return factor, Call(
         band=_band(is_causal, causal_alignment),
-        scale=default_scale(head_dim) if scale is None else _number("scale", scale),
+        scale=positive,
         deterministic=bool(flags["deterministic"]),
         return_lse=bool(return_residual),
         selection=Selection.current(implementation),
@@ -195,8 +201,9 @@ def _number(name: str, given: object) -> float:
         )
     if isinstance(given, jax.Array | np.ndarray | np.generic) and np.ndim(given) == 0:
         given = given.item()
-    if not isinstance(given, numbers.Real):
+    if isinstance(given, bool) or not isinstance(given, numbers.Real):
         raise TypeError(f"{name} is {type(given).__name__}; expected a concrete number")
-    if not math.isfinite(given):
-        raise ValueError(f"{name} = {given}; expected a finite number")
-    return float(given)
+    try:
+        return float(given)
+    except OverflowError:
+        raise ValueError(f"{name} = {given}; expected a finite number") from None

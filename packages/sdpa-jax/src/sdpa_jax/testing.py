@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -14,44 +14,24 @@ from jax import Array
 from numpy.typing import NDArray
 
 from sdpa_core import (
-    Answer,
     AttentionProblem,
-    Backend,
     Band,
     DeviceSpec,
     Direction,
     DType,
     Plan,
-    Tier,
     Unsupported,
-    Verdict,
 )
-from sdpa_core.backend import ReferenceBackend
 from sdpa_core.cudnn.graph import Operand
 from sdpa_core.cudnn.rules import reasons
 from sdpa_core.mask import Alignment
 from sdpa_core.testing import Case, Inputs, Result, round_to
-from sdpa_core.testing.fake_cudnn import FakeCudnn, OperandView
+from sdpa_core.testing.fake_cudnn import FAKE_BACKENDS, FakeCudnn, OperandView
 
 from . import convert
 from .cudnn import memory_axes
 from .dispatch import Environment, replaced
 from .functional import dot_product_attention
-
-
-class RulesOnlyCudnn:
-    """The cuDNN backend with nobody to probe: what passes its rules counts as supported."""
-
-    name = "cudnn"
-    rules_suffice = True
-
-    def unsupported_reasons(
-        self, problem: AttentionProblem, device: DeviceSpec, direction: Direction
-    ) -> tuple[Unsupported, ...]:
-        return reasons(problem, device, direction)
-
-    def probe(self, problem: AttentionProblem, device: DeviceSpec, direction: Direction) -> Answer:
-        return Answer(Verdict.SUPPORTED, (), Tier.RULES, 0)
 
 
 class FakeRuntime:
@@ -106,8 +86,9 @@ def fake_cudnn(device: str = "h200", cudnn_version: int = 91900) -> Iterator[Fak
     """
     fake = FakeCudnn()
     spec = DeviceSpec.named(device, cudnn_version=cudnn_version)
-    known: Mapping[str, Backend] = {"cudnn": RulesOnlyCudnn(), "reference": ReferenceBackend()}
-    with replaced(Environment(lambda platform, ask: spec, lambda: known, FakeRuntime(fake))):
+    with replaced(
+        Environment(lambda platform, ask: spec, lambda: FAKE_BACKENDS, FakeRuntime(fake))
+    ):
         yield fake
 
 

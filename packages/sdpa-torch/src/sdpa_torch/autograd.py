@@ -11,10 +11,19 @@ from sdpa_core import Band
 
 from . import reference
 from .dispatch import Prepared
+from .router import is_plain
 
 _LSE_ERROR = (
     "the log-sum-exp of attention is not differentiable; detach() it, or leave it out of the loss"
 )
+
+_BATCHED_ERROR = (
+    "the backward pass of attention takes plain tensors; for batched gradients (is_grads_batched, "
+    "a vectorized jacobian) differentiate with torch.func instead"
+)
+
+#: The vmap of ``torch.autograd.grad(is_grads_batched=True)``, older than torch.func's.
+_is_batched = torch._C._functorch.is_legacy_batchedtensor
 
 
 class NativeAttention(torch.autograd.Function):
@@ -41,6 +50,8 @@ class NativeAttention(torch.autograd.Function):
             raise RuntimeError(_LSE_ERROR)
         if grad_output is None:
             return None, None, None, None, None
+        if _is_batched(grad_output) or not is_plain(grad_output, *ctx.saved_tensors):
+            raise NotImplementedError(_BATCHED_ERROR)
         with torch.no_grad():
             grads = ctx.prepared.backward(*ctx.saved_tensors, grad_output, ctx.scale)
         if torch.is_grad_enabled():  # create_graph=True
@@ -99,5 +110,11 @@ class TransformableAttention(torch.autograd.Function):
             raise RuntimeError(_LSE_ERROR)
         if grad_output is None:
             return None, None, None, None, None, None
-        grads = reference.backward(*ctx.saved_tensors, grad_output, ctx.band, ctx.scale)
+        query, key, value, output, stats = ctx.saved_tensors
+        if torch.is_grad_enabled():
+            # A second derivative also goes through the statistics: make them from the operands.
+            output, stats = reference.forward(query, key, value, ctx.band, ctx.scale)
+        grads = reference.backward(
+            query, key, value, output, stats, grad_output, ctx.band, ctx.scale
+        )
         return (*grads, None, None, None)

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from sdpa_core import DType
+from sdpa_core.layout import dense_like
 from sdpa_core.tensor import VECTOR_BYTES
 
 DTYPES = {
@@ -49,21 +50,30 @@ def is_regular(shape: tuple[int, ...], strides: tuple[int, ...], itemsize: int) 
     multiple of 16 bytes counts as regular: no copy helps, the backend's rules refuse it.
     """
     step = VECTOR_BYTES // itemsize
-    if shape[-1] % step:
+    if shape[-1] % step or shape[-1] == 0:
         return True
     outer = zip(strides[:-1], shape[:-1], strict=True)
     return strides[-1] == 1 and all(length <= 1 or stride % step == 0 for stride, length in outer)
 
 
 def vector_ready(tensor: Tensor) -> Tensor:
-    """The tensor, or a row-major copy if cuDNN cannot read it in place.
+    """The tensor, or a dense copy in its order of axes if cuDNN cannot read it in place.
 
     cuDNN misreads or faults on other addresses and strides (pytorch PR 194818).
     """
     regular = is_regular(tensor.shape, tensor.stride(), tensor.element_size())
     if regular and not misaligned(tensor):
         return tensor
-    return tensor.clone(memory_format=torch.contiguous_format)
+    shape = tuple(tensor.shape)
+    return stored(tensor, dense_like(shape, shape, tensor.stride()))
+
+
+def stored(tensor: Tensor, strides: tuple[int, ...]) -> Tensor:
+    """A copy of the tensor with these strides, known to autograd."""
+    order = sorted(range(tensor.dim()), key=lambda axis: (-strides[axis], axis))
+    back = sorted(range(tensor.dim()), key=order.__getitem__)
+    dense = tensor.permute(order).clone(memory_format=torch.contiguous_format)
+    return dense.permute(back)
 
 
 def fold(
@@ -136,7 +146,7 @@ def _broadcast_batch(query: Tensor, key: Tensor, value: Tensor) -> tuple[int, ..
         except RuntimeError:
             raise ValueError(
                 f"{name} has leading axes {list(tensor.shape[:-2])}, which do not broadcast with "
-                f"the query's {list(query.shape[:-2])}"
+                f"those of the other operands, batch {list(batch)}"
             ) from None
     return batch
 

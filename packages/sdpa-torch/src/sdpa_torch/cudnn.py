@@ -15,8 +15,9 @@ from sdpa_core import AttentionProblem, DeviceSpec, Direction, Plan, TensorSpec
 from sdpa_core.cudnn.graph import Operand
 from sdpa_core.cudnn.probe import plan_or_refusal
 from sdpa_core.errors import NoBackendError, SdpaEnvironmentError
+from sdpa_core.layout import canonical_strides
 
-from .convert import TORCH_DTYPES, misaligned, vector_ready
+from .convert import TORCH_DTYPES, is_regular, misaligned
 
 #: ``execute(operands in ascending uid, host scalars, workspace, stream)``.
 Execute = Callable[[tuple[Tensor, ...], tuple[float, ...], Tensor | None, int], None]
@@ -25,7 +26,9 @@ Execute = Callable[[tuple[Tensor, ...], tuple[float, ...], Tensor | None, int], 
 class Runtime(Protocol):
     """Who plans and launches: cuDNN and the native executor, or their stand-in in tests."""
 
-    def plan(self, problem: AttentionProblem, spec: DeviceSpec, direction: Direction) -> Plan: ...
+    def plan(self, problem: AttentionProblem, spec: DeviceSpec, direction: Direction) -> Plan | str:
+        """A plan, or cuDNN's reason against it."""
+        ...
 
     def load(self, plan: Plan, where: torch.device) -> Execute: ...
 
@@ -35,11 +38,8 @@ class Runtime(Protocol):
 class NativeRuntime:
     """cuDNN through its frontend, launched by sdpa-ffi."""
 
-    def plan(self, problem: AttentionProblem, spec: DeviceSpec, direction: Direction) -> Plan:
-        found = plan_or_refusal(problem, spec, direction)
-        if isinstance(found, str):
-            raise NoBackendError(f"cuDNN refuses this problem: {found}\n{problem}")
-        return found
+    def plan(self, problem: AttentionProblem, spec: DeviceSpec, direction: Direction) -> Plan | str:
+        return plan_or_refusal(problem, spec, direction)
 
     def load(self, plan: Plan, where: torch.device) -> Execute:
         execute: Execute = _executor().load(plan.container, device=where.index).execute
@@ -56,8 +56,12 @@ _EXECUTOR_ABI = 1
 @cache
 def _executor() -> ModuleType:
     """sdpa-ffi, which only Linux has and only plans need."""
-    import sdpa_ffi
-
+    try:
+        import sdpa_ffi
+    except ModuleNotFoundError as error:
+        raise SdpaEnvironmentError(
+            f"cuDNN's plans need sdpa-ffi ({error}). Install it with: pip install sdpa-ffi"
+        ) from error
     if sdpa_ffi.EXECUTOR_ABI != _EXECUTOR_ABI:
         raise SdpaEnvironmentError(
             f"sdpa-torch needs executor ABI {_EXECUTOR_ABI}, sdpa-ffi has {sdpa_ffi.EXECUTOR_ABI}. "
@@ -77,62 +81,36 @@ _raw_stream: Callable[[int], int] = getattr(torch._C, "_cuda_getCurrentRawStream
 class _Call:
     """A loaded plan with what every launch of it needs."""
 
-    def __init__(
-        self,
-        problem: AttentionProblem,
-        spec: DeviceSpec,
-        direction: Direction,
-        where: torch.device,
-        runtime: Runtime,
-    ) -> None:
-        plan = runtime.plan(problem, spec, direction)
+    def __init__(self, plan: Plan, where: torch.device, runtime: Runtime) -> None:
         self._where = where
         self._runtime = runtime
         self._execute = runtime.load(plan, where)
         self._workspace_bytes = plan.workspace_bytes
-        self._constant_operands = tuple(o for o in plan.inputs if o.constant is not None)
-        self._constants: tuple[Tensor, ...] | None = None
-        self._results = tuple(_Result(operand) for operand in plan.outputs)
+        self._constants = tuple(o for o in plan.inputs if o.constant is not None)
+        self._results = tuple(
+            (operand.shape, operand.strides, TORCH_DTYPES[operand.dtype])
+            for operand in plan.outputs
+        )
 
     def allocate(self) -> list[Tensor]:
         """Uninitialized results, in ascending uid."""
-        where = self._where
         return [
-            torch.empty_strided(result.shape, result.strides, dtype=result.dtype, device=where)
-            for result in self._results
+            torch.empty_strided(shape, strides, dtype=dtype, device=self._where)
+            for shape, strides, dtype in self._results
         ]
 
     def launch(self, operands: tuple[Tensor, ...], scale: float) -> None:
-        where = self._where
         workspace = None
         if self._workspace_bytes:
-            workspace = torch.empty(self._workspace_bytes, dtype=torch.uint8, device=where)
-        if self._constant_operands:
-            operands += self._filled()
-        self._execute(operands, (scale,), workspace, self._runtime.stream(where))
-
-    def _filled(self) -> tuple[Tensor, ...]:
-        """Constant operands, kept on the device; they have the highest uids of all tensors.
-
-        Memory that is allocated while a CUDA graph is captured belongs to that graph, so what is
-        made then is not kept.
-        """
-        if self._constants is not None:
-            return self._constants
-        made = tuple(_full(operand, self._where) for operand in self._constant_operands)
-        if self._where.type == "cuda" and torch.cuda.is_current_stream_capturing():
-            return made
-        self._constants = made
-        return made
+            workspace = torch.empty(self._workspace_bytes, dtype=torch.uint8, device=self._where)
+        if self._constants:
+            # Made anew: a kept tensor would need events between streams, and would have to
+            # outlive every CUDA graph that captured its address. They have the highest uids.
+            operands += tuple(_filled(operand, self._where) for operand in self._constants)
+        self._execute(operands, (scale,), workspace, self._runtime.stream(self._where))
 
 
-class _Result:
-    def __init__(self, operand: Operand) -> None:
-        self.shape, self.strides = operand.shape, operand.strides
-        self.dtype = TORCH_DTYPES[operand.dtype]
-
-
-def _full(operand: Operand, where: torch.device) -> Tensor:
+def _filled(operand: Operand, where: torch.device) -> Tensor:
     dtype = TORCH_DTYPES[operand.dtype]
     return torch.full(operand.shape, int(operand.constant or 0), dtype=dtype, device=where)
 
@@ -143,7 +121,7 @@ class Forward:
     def __init__(
         self, problem: AttentionProblem, spec: DeviceSpec, where: torch.device, runtime: Runtime
     ) -> None:
-        self._call = _Call(problem, spec, Direction.FORWARD, where, runtime)
+        self._call = _Call(_planned(problem, spec, Direction.FORWARD, runtime), where, runtime)
         self._with_stats = problem.needs_stats
 
     def __call__(
@@ -155,19 +133,26 @@ class Forward:
 
 
 class Backward:
-    """Gradients; one plan for each layout in which the output's gradient arrives."""
+    """Gradients, with one plan for each layout in which the output's gradient arrives."""
 
     def __init__(
         self, problem: AttentionProblem, spec: DeviceSpec, where: torch.device, runtime: Runtime
     ) -> None:
-        self._problem = problem
-        output = problem.output
+        plan = _planned(problem, spec, Direction.BACKWARD, runtime)
+        usual = _Call(plan, where, runtime)
+        tensors = (problem.query, problem.key, problem.value, problem.output, problem.stats)
+        self._strides = tuple(tensor.strides for tensor in tensors)
+        self._usual = usual
 
         @lru_cache(maxsize=16)
-        def call_for(strides: tuple[int, ...]) -> _Call:
-            incoming = TensorSpec(output.shape, strides, output.dtype)
+        def call_for(strides: tuple[int, ...]) -> _Call | None:
+            incoming = TensorSpec(problem.output.shape, strides, problem.output.dtype)
             wanted = replace(problem, grad_output=incoming)
-            return _Call(wanted, spec, Direction.BACKWARD, where, runtime)
+            found = runtime.plan(wanted, spec, Direction.BACKWARD)
+            # Not worth more workspace than policy has accepted for the usual layout.
+            if isinstance(found, str) or found.workspace_bytes > plan.workspace_bytes:
+                return None
+            return _Call(found, where, runtime)
 
         self._call_for = call_for
 
@@ -181,24 +166,58 @@ class Backward:
         grad_output: Tensor,
         scale: float,
     ) -> tuple[Tensor, Tensor, Tensor]:
-        grad_output = self._readable(grad_output, output)
-        call = self._call_for(grad_output.stride())
+        saved = self._as_planned(query, key, value, output, stats)
+        grad_output, call = self._incoming(grad_output)
         grads = call.allocate()
-        call.launch((query, key, value, output, stats, grad_output, *grads), scale)
+        call.launch((*saved, grad_output, *grads), scale)
         return grads[0], grads[1], grads[2]
 
-    def _readable(self, grad_output: Tensor, output: Tensor) -> Tensor:
-        """The gradient, or a copy stored like the output if cuDNN cannot read it in place.
+    def _as_planned(self, *saved: Tensor) -> tuple[Tensor, ...]:
+        """The saved tensors with the strides of the forward pass.
+
+        ``torch.autograd.graph`` hooks (offloading to the host, say) may return others.
+        """
+        return tuple(
+            tensor if _lies(tensor, strides) else _copy(tensor, strides)
+            for tensor, strides in zip(saved, self._strides, strict=True)
+        )
+
+    def _incoming(self, grad_output: Tensor) -> tuple[Tensor, _Call]:
+        """The gradient and the plan that reads it; a copy stored like the output if none does.
 
         ``out.sum().backward()`` sends one element expanded over all axes (pytorch issue 134001).
         """
-        if grad_output.stride() == output.stride():
-            return _copy_like(grad_output, output) if misaligned(grad_output) else grad_output
-        if 0 in grad_output.stride() or vector_ready(grad_output) is not grad_output:
-            return _copy_like(grad_output, output)
-        return grad_output
+        usual = self._strides[3]
+        if _lies(grad_output, usual):
+            return grad_output, self._usual
+        shape, strides = grad_output.shape, grad_output.stride()
+        dense = 0 not in strides and is_regular(shape, strides, grad_output.element_size())
+        if dense and not misaligned(grad_output):
+            call = self._call_for(strides)
+            if call is not None:
+                return grad_output, call
+        return _copy(grad_output, usual), self._usual
 
 
-def _copy_like(tensor: Tensor, like: Tensor) -> Tensor:
-    copy = torch.empty_strided(like.shape, like.stride(), dtype=like.dtype, device=like.device)
-    return copy.copy_(tensor)
+def _planned(
+    problem: AttentionProblem, spec: DeviceSpec, direction: Direction, runtime: Runtime
+) -> Plan:
+    found = runtime.plan(problem, spec, direction)
+    if isinstance(found, str):
+        raise NoBackendError(f"cuDNN refuses this problem: {found}\n{problem}")
+    return found
+
+
+def _lies(tensor: Tensor, strides: tuple[int, ...]) -> bool:
+    """Whether a tensor lies in memory as planned; strides of length-1 axes do not matter."""
+    given = tensor.stride()
+    same = given == strides or canonical_strides(tensor.shape, given) == strides
+    return same and not misaligned(tensor)
+
+
+def _copy(tensor: Tensor, strides: tuple[int, ...]) -> Tensor:
+    copy = torch.empty_strided(tensor.shape, strides, dtype=tensor.dtype, device=tensor.device)
+    # An expanded axis (stride 0) holds one element.
+    written = tuple(slice(0, 1) if stride == 0 else slice(None) for stride in strides)
+    copy[written].copy_(tensor[written])
+    return copy

@@ -15,13 +15,13 @@ from sdpa_core import (
     Decision,
     DeviceSpec,
     Direction,
-    NoBackendError,
     decide,
     require,
 )
 from sdpa_core.config import Fallback, settings
 from sdpa_core.diagnostics import warn_if_slow
 from sdpa_core.registry import backends as known_backends
+from sdpa_core.registry import callable_backends
 
 from . import cudnn, device, reference
 
@@ -71,6 +71,11 @@ class Prepared:
     backward: Backward | None
 
 
+def callable_now(environment: Environment) -> Mapping[str, Backend]:
+    """The backends there are; those without an implementation for torch refuse everything."""
+    return callable_backends(environment.known(), ("cudnn", "reference"), "sdpa-torch")
+
+
 def prepare(
     problem: AttentionProblem, where: torch.device, backend: str | None, environment: Environment
 ) -> Prepared:
@@ -79,9 +84,8 @@ def prepare(
     Raises:
         NoBackendError: none supports it, with every reason.
     """
-    decision = require(
-        decide(problem, environment.device_spec(where), backend=backend, known=environment.known())
-    )
+    spec = environment.device_spec(where)
+    decision = require(decide(problem, spec, backend=backend, known=callable_now(environment)))
     if backend is None and settings().fallback is Fallback.WARN:
         warn_if_slow(decision)
     chosen = {choice.direction: choice.backend for choice in decision.choices}
@@ -117,7 +121,7 @@ class _Builder:
                 return _stored(output, strides), stats if wanted else None
 
             return run
-        raise _unknown(name)
+        raise AssertionError(name)  # callable_now lets no other name through
 
     def backward(self, name: str) -> Backward:
         if name == "cudnn":
@@ -139,7 +143,7 @@ class _Builder:
                 )
 
             return run
-        raise _unknown(name)
+        raise AssertionError(name)  # callable_now lets no other name through
 
 
 def _stored(tensor: Tensor, strides: tuple[int, ...]) -> Tensor:
@@ -148,7 +152,3 @@ def _stored(tensor: Tensor, strides: tuple[int, ...]) -> Tensor:
         return tensor
     stored = torch.empty_strided(tensor.shape, strides, dtype=tensor.dtype, device=tensor.device)
     return stored.copy_(tensor)
-
-
-def _unknown(name: str) -> NoBackendError:
-    return NoBackendError(f"backend {name!r} has no torch implementation; upgrade sdpa-torch")

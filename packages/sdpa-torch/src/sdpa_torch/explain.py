@@ -7,28 +7,30 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from sdpa_core import Decision, DeviceSpec, decide
+from sdpa_core import Decision, DeviceSpec, decide, positive_scale
 from sdpa_core.cudnn.session import cudnn_version
 from sdpa_core.errors import SdpaEnvironmentError
 
-from . import functional
+from . import dispatch, functional
 
 
 def explain(
     query: Tensor,
     key: Tensor,
     value: Tensor,
-    *,
+    attn_mask: Tensor | None = None,
+    dropout_p: float = 0.0,
     is_causal: bool = False,
+    scale: float | None = None,
     enable_gqa: bool = False,
+    *,
     causal_alignment: str = "top_left",
     return_lse: bool = False,
     deterministic: bool | None = None,
     backend: str | None = None,
     training: bool | None = None,
-    device: str | DeviceSpec | None = None,
+    device: str | torch.device | DeviceSpec | None = None,
     probe: bool = False,
-    scale: float | None = None,
     **pending: Any,
 ) -> Decision:
     """The backends that ``scaled_dot_product_attention`` would use, and why not the others.
@@ -36,9 +38,9 @@ def explain(
     Takes the call's arguments and runs nothing; meta tensors will do. ``print`` it.
 
     Args:
-        training: whether a backward pass follows; by default as the operands' ``requires_grad``.
+        training: whether a backward pass follows; by default as for the call itself.
         device: decide for this device instead of the operands': a name such as ``"h200"``
-            (``sdpa_core.device_names()``), or a description.
+            (``sdpa_core.device_names()``) or ``"cpu"``, a ``torch.device``, or a description.
         probe: let cuDNN plan the graph, which may take seconds, instead of trusting our rules.
             Works for a GPU that is not here, with the cuDNN that is.
 
@@ -46,8 +48,8 @@ def explain(
         TypeError, ValueError: as the call itself.
         NoBackendError: an argument that is not implemented yet, as the call itself.
     """
-    functional.check_pending(pending)
-    problem = functional.problem_of(
+    functional.check_pending({"attn_mask": attn_mask, "dropout_p": dropout_p, **pending})
+    problem, spec, against = functional.asked(
         query,
         key,
         value,
@@ -57,20 +59,23 @@ def explain(
         return_lse=return_lse,
         deterministic=deterministic,
         training=training,
+        spec=_resolve(device),
     )
-    functional.check_scale(scale, problem.query.shape[-1])
-    environment = functional.environment
-    spec = _resolve(device, query.device, environment)
-    return decide(problem, spec, backend=backend, probe=probe, known=environment.known())
+    positive_scale(functional.check_scale(scale, problem.query.shape[-1]))
+    known = dispatch.callable_now(functional.environment)
+    return decide(problem, spec, backend=backend, probe=probe, known=known, against=against)
 
 
-def _resolve(device: str | DeviceSpec | None, where: torch.device, environment: Any) -> DeviceSpec:
-    if device is None:
-        found: DeviceSpec = environment.device_spec(where)
-        return found
-    return (
-        DeviceSpec.named(device, cudnn_version=_installed()) if isinstance(device, str) else device
-    )
+def _resolve(device: Any) -> DeviceSpec | None:
+    if device is None or isinstance(device, DeviceSpec):
+        return device
+    if isinstance(device, torch.device):
+        return functional.environment.device_spec(device)
+    if not isinstance(device, str):
+        raise TypeError(f"device is a {type(device).__name__}; expected a name or a description")
+    if device == "cpu":
+        return DeviceSpec.cpu()
+    return DeviceSpec.named(device, cudnn_version=_installed())
 
 
 def _installed() -> int | None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from functools import lru_cache
 from numbers import Real
@@ -17,19 +16,21 @@ from sdpa_core import (
     AttentionProblem,
     Band,
     Decision,
+    DeviceSpec,
     TensorSpec,
+    Unsupported,
     check_operands,
     decide,
     default_scale,
     positive_scale,
     require,
 )
-from sdpa_core.config import Fallback, preferred_backends, settings
+from sdpa_core.config import Fallback, Settings, preferred_backends, settings
 from sdpa_core.diagnostics import warn_if_slow
-from sdpa_core.layout import row_major
+from sdpa_core.layout import dense_like, row_major
 from sdpa_core.pending import PENDING, refuse_pending
 
-from . import dispatch, router
+from . import dispatch, reference, router
 from .autograd import NativeAttention, TransformableAttention
 from .convert import dtype_of, fold, is_regular, misaligned, vector_ready
 from .dispatch import Environment, Prepared
@@ -154,8 +155,12 @@ def scaled_dot_product_attention(
     if dropped or any(map(is_not, pending, _PENDING.values())):
         refuse_pending(_NAME, {"dropout_p": dropout_p, **dict(zip(_PENDING, pending, strict=True))})
     query, key, value = _checked(query, key, value)
+    enable_gqa = _flag("enable_gqa", enable_gqa)
     query, key, value, leading = fold(query, key, value, enable_gqa)
+    if backend is not None and not isinstance(backend, str):
+        raise TypeError(f"backend is {backend!r}; expected a name or None")
     band = _band(is_causal, causal_alignment)
+    return_lse = _flag("return_lse", return_lse)
     factor, scale = positive_scale(check_scale(scale, query.shape[-1]))
     if factor != 1.0:
         query = query * factor
@@ -184,7 +189,9 @@ def _attend(
     if native and misaligned(query, key, value):
         query, key, value = vector_ready(query), vector_ready(key), vector_ready(value)
     operands = _raw(query), _raw(key), _raw(value)
-    prepared = _prepare(operands, query.device, options, backend, preferred_backends(), environment)
+    prepared = _prepare(
+        operands, query.device, options, backend, preferred_backends(), environment, settings()
+    )
     if prepared is _COPY:
         copies = vector_ready(query), vector_ready(key), vector_ready(value)
         return _attend(*copies, scale, options, backend)
@@ -195,7 +202,7 @@ def _attend(
     return prepared.forward(query, key, value, scale)  # type: ignore[return-value]
 
 
-def problem_of(
+def asked(
     query: Tensor,
     key: Tensor,
     value: Tensor,
@@ -206,15 +213,39 @@ def problem_of(
     return_lse: bool,
     deterministic: bool | None,
     training: bool | None,
-) -> AttentionProblem:
-    """The problem of a call, for ``explain``; ``training=None`` asks the operands."""
+    spec: DeviceSpec | None,
+) -> tuple[AttentionProblem, DeviceSpec, tuple[Unsupported, ...]]:
+    """What a call asks of the backends, for ``explain``.
+
+    Args:
+        training: None asks autograd.
+        spec: the device; None is that of the operands.
+
+    Returns:
+        The problem, after the copies that the call would make; the device; and the reasons of the
+        calling code against native backends.
+    """
     query, key, value = _checked(query, key, value)
-    query, key, value, _ = fold(query, key, value, enable_gqa)
+    query, key, value, _ = fold(query, key, value, _flag("enable_gqa", enable_gqa))
+    against = router.reasons(query, key, value) if spec is None else ()
+    spec = spec or environment.device_spec(query.device)
     if training is None:
-        training = query.requires_grad or key.requires_grad or value.requires_grad
+        wanted = query.requires_grad or key.requires_grad or value.requires_grad
+        training = wanted and torch.is_grad_enabled()
     band = _band(is_causal, causal_alignment)
-    options = (band, training, return_lse, _deterministic(deterministic))
-    return _problem((_raw(query), _raw(key), _raw(value)), options)
+    flags = _flag("training", training), _flag("return_lse", return_lse)
+    options = (band, *flags, _deterministic(deterministic))
+    tensors = (query, key, value)
+    raw = [_raw(t) if spec.platform != "cuda" else _as_copied(_raw(t)) for t in tensors]
+    return _problem((raw[0], raw[1], raw[2]), options), spec, against
+
+
+def _as_copied(raw: Raw) -> Raw:
+    """The operand as native code gets it: see ``vector_ready``."""
+    shape, strides, dtype = raw
+    if is_regular(shape, strides, dtype.itemsize):
+        return raw
+    return shape, dense_like(shape, shape, strides), dtype
 
 
 def check_pending(given: dict[str, Any]) -> None:
@@ -245,12 +276,13 @@ def _prepare(
     backend: str | None,
     preferred: tuple[str, ...],
     environment: Environment,
+    read: Settings,
 ) -> Prepared:
     """The chosen callables for operands of this kind, or one of the markers.
 
-    ``preferred`` is read from the context by ``decide``; here it only separates the entries.
+    ``decide`` finds out about ``preferred`` and ``read`` itself; here they separate the entries.
     """
-    del preferred
+    del preferred, read
     problem = _problem(operands, options)
     if problem.is_empty:
         return _EMPTY  # type: ignore[no-any-return]
@@ -261,22 +293,24 @@ def _prepare(
 
 
 def _problem(operands: tuple[Raw, Raw, Raw], options: Options) -> AttentionProblem:
-    names = ("query", "key", "value")
-    query, key, value = (
-        TensorSpec(tuple(shape), tuple(strides), dtype_of(name, dtype))
-        for name, (shape, strides, dtype) in zip(names, operands, strict=True)
-    )
-    check_operands(query, key, value)
     band, training, return_lse, deterministic = options
     return AttentionProblem.of(
-        query,
-        key,
-        value,
+        *_specs(operands),
         band=band,
         training=training,
         return_lse=return_lse,
         deterministic=deterministic,
     )
+
+
+def _specs(operands: tuple[Raw, Raw, Raw]) -> tuple[TensorSpec, TensorSpec, TensorSpec]:
+    """The core's view of the operands, checked."""
+    query, key, value = (
+        TensorSpec(tuple(shape), tuple(strides), dtype_of(name, dtype))
+        for name, (shape, strides, dtype) in zip(("query", "key", "value"), operands, strict=True)
+    )
+    check_operands(query, key, value)
+    return query, key, value
 
 
 def _transformable(
@@ -287,24 +321,33 @@ def _transformable(
         (tuple(tensor.shape), row_major(tensor.shape), tensor.dtype)
         for tensor in (query, key, value)
     )
-    problem = _problem((query_raw, key_raw, value_raw), options)
-    if problem.is_empty:
+    operands = query_raw, key_raw, value_raw
+    _specs(operands)
+    if 0 in query.shape[:3] or key.shape[2] == 0:
         return _empty(query, key, value)
     # A choice among one: decide() would break the traced graph for nothing.
     traced_on_cpu = torch.compiler.is_compiling() and query.device.type == "cpu"
-    if backend is not None or not traced_on_cpu:
-        decision = _reference_only(problem, query, key, value, backend)
+    if backend is not None or _preferred_when_traced() or not traced_on_cpu:
+        decision = _reference_only(_problem(operands, options), query, key, value, backend)
         if backend is None and settings().fallback is Fallback.WARN:
             warn_if_slow(decision)
-    arguments = (problem.band, scale, problem.return_lse)
+    band, _, return_lse, _ = options
+    if not torch.compiler.is_compiling() and router.is_dual():
+        return reference.forward(query, key, value, band, scale)  # known to forward mode
+    arguments = (band, scale, return_lse)
     return TransformableAttention.apply(query, key, value, *arguments)  # type: ignore[no-any-return]
+
+
+@torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
+def _preferred_when_traced() -> tuple[str, ...]:
+    return preferred_backends()
 
 
 def _reference_only(
     problem: AttentionProblem, query: Tensor, key: Tensor, value: Tensor, backend: str | None
 ) -> Decision:
     spec = environment.device_spec(query.device)
-    known = environment.known()
+    known = dispatch.callable_now(environment)
     reasons = router.reasons(query, key, value)
     return require(decide(problem, spec, backend=backend, known=known, against=reasons))
 
@@ -324,6 +367,8 @@ def _checked(query: Any, key: Any, value: Any) -> tuple[Tensor, Tensor, Tensor]:
     for name, tensor in (("query", query), ("key", key), ("value", value)):
         if not isinstance(tensor, Tensor):
             raise TypeError(f"{name} is a {type(tensor).__name__}; expected a torch.Tensor")
+        if tensor.is_nested:
+            raise TypeError(f"{name} is a nested tensor; expected a dense one")
         if tensor.layout is not torch.strided:
             raise TypeError(f"{name} has layout {tensor.layout}; expected a strided tensor")
         if tensor.device != query.device:
@@ -332,18 +377,34 @@ def _checked(query: Any, key: Any, value: Any) -> tuple[Tensor, Tensor, Tensor]:
                 f"query, key and value must be on one device"
             )
     kind = query.device.type
-    if kind != "meta" and torch.is_autocast_enabled(kind) and query.dtype != torch.float64:
-        dtype = torch.get_autocast_dtype(kind)
-        return query.to(dtype), key.to(dtype), value.to(dtype)
-    return query, key, value
+    if kind == "meta" or not torch.is_autocast_enabled(kind):
+        return query, key, value
+    dtype = torch.get_autocast_dtype(kind)
+    return _autocast(query, dtype), _autocast(key, dtype), _autocast(value, dtype)
+
+
+def _autocast(tensor: Tensor, dtype: torch.dtype) -> Tensor:
+    """What autocast makes of an operand of ``F.scaled_dot_product_attention``."""
+    eligible = tensor.is_floating_point() and tensor.dtype != torch.float64
+    return tensor.to(dtype) if eligible else tensor
 
 
 _FULL = Band()
 _CAUSAL = {str(alignment): Band.causal(alignment) for alignment in Alignment}
 
 
+def _flag(name: str, value: Any) -> bool:
+    """A flag: True or False, also as 1 or 0 or NumPy's."""
+    if value is True or value is False:
+        return value
+    if type(value).__name__ in ("bool", "bool_") or (type(value) is int and value in (0, 1)):
+        return bool(value)
+    raise TypeError(f"{name} is {value!r}; expected True or False")
+
+
 def _band(is_causal: bool, causal_alignment: str) -> Band:
-    if causal_alignment not in _CAUSAL:
+    is_causal = _flag("is_causal", is_causal)
+    if not isinstance(causal_alignment, str) or causal_alignment not in _CAUSAL:
         raise ValueError(
             f"causal_alignment = {causal_alignment!r}; expected one of {', '.join(_CAUSAL)}"
         )
@@ -353,7 +414,7 @@ def _band(is_causal: bool, causal_alignment: str) -> Band:
 def _deterministic(deterministic: bool | None) -> bool:
     if deterministic is None:
         return torch.are_deterministic_algorithms_enabled()
-    return deterministic
+    return _flag("deterministic", deterministic)
 
 
 def check_scale(scale: Any, head_dim: int) -> float:
@@ -362,6 +423,7 @@ def check_scale(scale: Any, head_dim: int) -> float:
         return default_scale(head_dim)
     if isinstance(scale, bool) or not isinstance(scale, Real):
         raise TypeError(f"scale is a {type(scale).__name__}; expected a number")
-    if not math.isfinite(scale):
-        raise ValueError(f"scale = {scale}; expected a finite number")
-    return float(scale)
+    try:
+        return float(scale)
+    except OverflowError:
+        raise ValueError(f"scale = {scale}; expected a finite number") from None

@@ -8,7 +8,9 @@ There must be at least one query and one key; ``functional`` answers empty probl
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import wraps
+from typing import ParamSpec, TypeVar
 
 import torch
 from torch import Tensor
@@ -19,6 +21,25 @@ from sdpa_core import Band
 BLOCK = 256
 
 
+_P = ParamSpec("_P")
+_R = TypeVar("_R")
+
+
+def _without_autocast(function: Callable[_P, _R]) -> Callable[_P, _R]:
+    """Autocast would round the matrix products of a float32 computation to 16 bits again."""
+
+    @wraps(function)
+    def exact(*args: _P.args, **kwargs: _P.kwargs) -> _R:
+        kind = args[0].device.type  # type: ignore[attr-defined]
+        if kind == "meta" or not torch.is_autocast_enabled(kind):
+            return function(*args, **kwargs)
+        with torch.autocast(kind, enabled=False):
+            return function(*args, **kwargs)
+
+    return exact
+
+
+@_without_autocast
 def forward(
     query: Tensor, key: Tensor, value: Tensor, band: Band, scale: float
 ) -> tuple[Tensor, Tensor]:
@@ -46,6 +67,7 @@ def forward(
     return torch.cat(outputs, 2).to(query.dtype), torch.cat(stats, 2)
 
 
+@_without_autocast
 def backward(
     query: Tensor,
     key: Tensor,

@@ -97,7 +97,17 @@ def _load_stub() -> None:
                 f"Install a working one with: apt-get install gcc libc6-dev"
             )
         # Global, and before cuDNN looks for it: the loader then matches by name.
+        _load(library)
+
+
+def _load(library: Path) -> None:
+    try:
         ctypes.CDLL(str(library), mode=ctypes.RTLD_GLOBAL)
+    except OSError as error:
+        raise SdpaEnvironmentError(
+            f"{library.name} cannot be loaded ({error}). "
+            f"Install it again with: pip install --force-reinstall nvidia-cuda-nvrtc"
+        ) from error
 
 
 def _preload_nvrtc() -> None:
@@ -106,7 +116,7 @@ def _preload_nvrtc() -> None:
         for pattern in ("nvidia/cu1*/lib/libnvrtc*.so.*", "nvidia/cuda_nvrtc/lib/libnvrtc*.so.*"):
             # libnvrtc-builtins first: libnvrtc itself opens it by name.
             for library in sorted(Path(entry or ".").glob(pattern)):
-                ctypes.CDLL(str(library), mode=ctypes.RTLD_GLOBAL)
+                _load(library)
 
 
 def explain_failure(message: str) -> None:

@@ -17,10 +17,8 @@ from . import deviceless
 from .graph import GraphSpec
 from .lower import data_type, lower
 
-#: Engines with higher numbers are the frontend's own Python kernels, whose plans the native
-#: executor cannot read; the blob of such a plan starts with this.
+#: Engines from here on are the frontend's own kernels, whose plans the native executor cannot read.
 _FIRST_PYTHON_ENGINE = 10_000
-_PYTHON_PLAN_MAGIC = b"CUDNN_FE_PYPLAN"
 #: Their names, to leave them out before they are ranked.
 _PYTHON_ENGINES = ["sdpa_fwd_", "sdpa_bwd_"]
 
@@ -49,12 +47,12 @@ def frontend() -> ModuleType:
     """
     try:
         import cudnn
-    except ModuleNotFoundError as error:
-        if error.name != "cudnn":
-            raise
+    except (ImportError, OSError) as error:
+        missing = isinstance(error, ModuleNotFoundError) and error.name == "cudnn"
+        state = "is not installed" if missing else f"cannot be imported ({error})"
         raise SdpaEnvironmentError(
-            f"nvidia-cudnn-frontend is not installed. Install it with: {_INSTALL}"
-        ) from None
+            f"nvidia-cudnn-frontend {state}. Install it with: {_INSTALL}"
+        ) from error
     try:
         cudnn.backend_version()
     except Exception as error:
@@ -130,36 +128,55 @@ def build(spec: GraphSpec, device: DeviceSpec) -> Built:
         graph.validate()
         graph.build_operation_graph()
         graph.create_execution_plans([cudnn.heur_mode.A])
-        if spec.workspace_limit is not None:
-            graph.deselect_workspace_greater_than(spec.workspace_limit)
         graph.check_support()
-        graph.build_plans()
-    return _serialize(graph)
+        index = _build_first(graph, cudnn, spec.workspace_limit)
+    return Built(
+        blob=bytes(graph.serialize()),
+        workspace_bytes=int(graph.get_workspace_size()),
+        engine=str(graph.get_plan_name_at_index(index)),
+    )
+
+
+def _build_first(graph: Any, cudnn: ModuleType, workspace_limit: int | None) -> int:
+    """Compile plans in cuDNN's order until one builds and keeps to the limit; its index."""
+    refusal = "cuDNN offers no plan"
+    for index in range(graph.get_execution_plan_count()):
+        if graph.plans[index].engine_id >= _FIRST_PYTHON_ENGINE:
+            continue
+        try:
+            graph.build_plan_at_index(index)
+        except cudnn.cudnnGraphNotSupportedError as error:
+            refusal = _one_line(error)
+            continue
+        if workspace_limit is None or graph.get_workspace_size() <= workspace_limit:
+            return index
+        refusal = f"every plan needs more than {workspace_limit} bytes of workspace"
+    raise GraphRefusedError(refusal)
 
 
 @contextlib.contextmanager
 def _refusals(cudnn: ModuleType) -> Iterator[None]:
-    """Every stage may refuse, each frontend version at another one; keep cuDNN's words."""
+    """Tell refusals, which stay, from failures, which may be gone at the next try.
+
+    Every stage may refuse, each frontend version at another one. Other errors of cuDNN or CUDA
+    (no memory, a capture under way) say nothing about the graph.
+    """
     try:
         yield
     except cudnn.cudnnGraphNotSupportedError as error:
-        raise GraphRefusedError(_one_line(error)) from error
-    except (RuntimeError, ValueError) as error:
         deviceless.explain_failure(str(error))
         raise GraphRefusedError(_one_line(error)) from error
+    except ValueError as error:
+        raise GraphRefusedError(_one_line(error)) from error
+    except RuntimeError as error:
+        deviceless.explain_failure(str(error))
+        if "NOT_SUPPORTED" in str(error):
+            raise GraphRefusedError(_one_line(error)) from error
+        raise SdpaEnvironmentError(
+            f"cuDNN failed while planning: {_one_line(error)}. Where this is the first call inside "
+            f"a stream capture, call once before it; else see: python -m cudnn.collect_env"
+        ) from error
 
 
 def _one_line(error: Exception) -> str:
     return " ".join(str(error).split())[:500]
-
-
-def _serialize(graph: Any) -> Built:
-    blob = bytes(graph.serialize())
-    if blob.startswith(_PYTHON_PLAN_MAGIC):
-        raise GraphRefusedError("cuDNN chose one of the frontend's Python engines")
-    return Built(blob, int(graph.get_workspace_size()), _engine(graph))
-
-
-def _engine(graph: Any) -> str:
-    """The name of the chosen plan, ``eng9_k24=7``: for provenance only."""
-    return str(graph.get_plan_name_at_index(0))

@@ -127,7 +127,9 @@ class FakeCudnn:
             operand.role: np.asarray(operands[operand.uid].array, dtype=np.float64)
             for operand in plan.inputs
         }
-        results = compute(graph, values, scalars[graph.operand("scale").uid])
+        # The executor hands cuDNN a float32.
+        scale = float(np.float32(scalars[graph.operand("scale").uid]))
+        results = compute(graph, values, scale)
         return {operand.uid: results[operand.role] for operand in plan.outputs}
 
 
