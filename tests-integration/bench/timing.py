@@ -30,7 +30,7 @@ class Plan:
     """
 
     rounds: int = 3
-    samples: int = 7
+    samples: int = 5
     batch_ms: float = 20.0
     max_launches: int = 200
 
