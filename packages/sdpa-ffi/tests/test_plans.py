@@ -51,6 +51,9 @@ def test_another_cudnn_is_an_environment_error_with_the_fix(plan, verify):
         (b"garbage", "malformed graph"),
         (b"{}", "lacks 'cudnn_backend_data'"),
         (b"CUDNN_FE_PYPLAN\0rest", "Python engine"),
+        (b"[" * 3_000_000, "nested too deeply"),
+        (b"{i\1a" * 100_000, "nested too deeply"),
+        (b"[$Z#L" + (1 << 40).to_bytes(8, "big"), "larger than the blob"),
     ],
 )
 def test_a_blob_that_is_no_graph_is_refused(plan, verify, blob, match):

@@ -66,12 +66,60 @@ Status CheckBlob(const Json& json) {
   return Status();
 }
 
+// Looks at a blob without keeping any of it. The JSON library's reader recurses once per level and
+// reserves what a container announces, so a small blob could exhaust the stack or the memory.
+class Modest final : public nlohmann::json_sax<Json> {
+ public:
+  explicit Modest(std::size_t blob_bytes) : blob_bytes_(blob_bytes) {}
+
+  bool null() override { return true; }
+  bool boolean(bool) override { return true; }
+  bool number_integer(number_integer_t) override { return true; }
+  bool number_unsigned(number_unsigned_t) override { return true; }
+  bool number_float(number_float_t, const string_t&) override { return true; }
+  bool string(string_t&) override { return true; }
+  bool binary(binary_t&) override { return true; }
+  bool key(string_t&) override { return true; }
+  bool start_object(std::size_t elements) override { return Enter(elements); }
+  bool start_array(std::size_t elements) override { return Enter(elements); }
+  bool end_object() override { return Leave(); }
+  bool end_array() override { return Leave(); }
+  bool parse_error(std::size_t, const std::string&, const Json::exception& error) override {
+    message_ = error.what();
+    return false;
+  }
+
+  const std::string& message() const { return message_; }
+
+ private:
+  static constexpr int kMaxDepth = 64;  // the graphs of cudnn-frontend stay far below
+
+  bool Enter(std::size_t elements) {
+    constexpr auto kUnknown = static_cast<std::size_t>(-1);
+    if (++depth_ <= kMaxDepth && (elements == kUnknown || elements <= blob_bytes_)) return true;
+    message_ = "nested too deeply, or a container larger than the blob";
+    return false;
+  }
+  bool Leave() {
+    --depth_;
+    return true;
+  }
+
+  const std::size_t blob_bytes_;
+  int depth_ = 0;
+  std::string message_;
+};
+
 Result<Json> ParseBlob(const std::vector<std::uint8_t>& blob) {
   const std::string_view text(reinterpret_cast<const char*>(blob.data()), blob.size());
   if (text.substr(0, kPythonPlanMagic.size()) == kPythonPlanMagic) {
     return InvalidArgument(
         "the plan is a Python engine of cudnn-frontend, which only Python can run; build it with "
         "the backend's engines");
+  }
+  Modest modest(blob.size());
+  if (!Json::sax_parse(blob, &modest, Json::input_format_t::ubjson)) {
+    return InvalidArgument("malformed graph in the plan: ", modest.message());
   }
   Json json = Json::from_ubjson(blob);
   SDPA_FFI_RETURN_IF_ERROR(CheckBlob(json));
