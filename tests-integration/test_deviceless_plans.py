@@ -8,8 +8,8 @@ import pytest
 import torch
 from adapters import Options, assert_right, assert_same_bits, run_torch
 
+import sdpa_torch.attend
 import sdpa_torch.cudnn
-import sdpa_torch.functional
 from sdpa_core import DeviceSpec, device_names
 from sdpa_core.cudnn import probe
 from sdpa_core.mask import Band
@@ -39,9 +39,9 @@ def test_a_plan_from_a_description_gives_the_same_bits(case, monkeypatch):
     options = Options(deterministic=True)
     live = run_torch(case, "cuda", options)
     spec = described()
-    environment = sdpa_torch.functional.environment
+    environment = sdpa_torch.attend.environment
     elsewhere = replace(environment, device_spec=lambda where: spec)
-    monkeypatch.setattr(sdpa_torch.functional, "environment", elsewhere)
+    monkeypatch.setattr(sdpa_torch.attend, "environment", elsewhere)
     # Both have one fingerprint: without this, the plans of the live device would be found.
     monkeypatch.setattr(probe, "cache", type(probe.cache)())
     made = run_torch(case, "cuda", options)

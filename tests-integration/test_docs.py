@@ -1,4 +1,4 @@
-"""The Python in README.md and docs/*.md runs, and semantics.md lists what is not implemented.
+"""The Python in READMEs and docs/*.md runs, and semantics.md lists what is not implemented.
 
 The blocks of a page run in order and share their names. Those marked "python" run; what cannot,
 or should not, is marked "py". Without a GPU, CUDA tensors become CPU ones.
@@ -22,6 +22,10 @@ def blocks(text: str) -> list[str]:
     return ["\n" * text.count("\n", 0, m.start(1)) + m[1] for m in BLOCK.finditer(text)]
 
 
+def name_of(page: Path) -> str:
+    return page.relative_to(ROOT).as_posix()
+
+
 def has_cuda() -> bool:
     import torch
 
@@ -30,16 +34,18 @@ def has_cuda() -> bool:
 
 PAGES = [
     page
-    for page in (ROOT / "README.md", *sorted(ROOT.glob("docs/*.md")))
+    for pattern in ("README.md", "docs/*.md", "packages/*/README.md")
+    for page in sorted(ROOT.glob(pattern))
     if blocks(page.read_text(encoding="utf-8"))
 ]
 
 
 def test_pages_are_found():
-    assert {"README.md", "semantics.md"} <= {page.name for page in PAGES}
+    expected = {"README.md", "docs/semantics.md", "packages/sdpa-torch/README.md"}
+    assert expected <= {name_of(page) for page in PAGES}
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
 def test_code_of(page):
     text = page.read_text(encoding="utf-8")
     if not has_cuda():

@@ -22,8 +22,8 @@ from adapters import (
 
 import sdpa_jax.cudnn
 import sdpa_jax.testing
+import sdpa_torch.attend
 import sdpa_torch.cudnn
-import sdpa_torch.functional
 import sdpa_torch.testing
 from sdpa_core import DType
 from sdpa_core.mask import Alignment, Band
@@ -105,7 +105,7 @@ def recorded(*runtimes: type) -> Iterator[list[list[bytes]]]:
                 return made
 
             patch.setattr(runtime, "plan", recording)
-        sdpa_torch.functional._prepare.cache_clear()
+        sdpa_torch.attend._prepare.cache_clear()
         jax.clear_caches()
         yield found
 

@@ -247,14 +247,33 @@ BAD = [
     bad("scale text", TypeError, "scale", scale="1"),
     bad("scale complex", TypeError, "scale", scale=1j),
     bad("scale nan", ValueError, "scale", scale=float("nan")),
+    bad("implementation", TypeError, "implementation", implementation=["cudnn"]),
+    bad("alignment list", ValueError, "causal_alignment", causal_alignment=["top_left"]),
+    bad("scale huge", ValueError, "scale", scale=10**400),
+    bad("scale float32", ValueError, "finite in float32", scale=1e39),
+    bad("scale bool", TypeError, "scale", scale=True),
     bad("is_causal", TypeError, "is_causal", is_causal="yes"),
     bad("is_causal None", TypeError, "is_causal", is_causal=None),
-    bad("return_residual", TypeError, "return_residual", return_residual=1),
+    bad("return_residual", TypeError, "return_residual", return_residual="yes"),
     bad("deterministic", TypeError, "deterministic", deterministic="no"),
     bad("alignment", ValueError, "causal_alignment", causal_alignment="middle"),
     bad("alignment None", ValueError, "causal_alignment", causal_alignment=None),
     bad("implementation", ValueError, "implementation", implementation="flash"),
 ]
+
+
+@pytest.mark.parametrize("flag", [1, np.True_, True])
+def test_flags_however_spelled(flag: Any) -> None:
+    out, _ = dot_product_attention(*operands(), is_causal=flag, return_residual=flag)
+    np.testing.assert_array_equal(out, dot_product_attention(*operands(), is_causal=True))
+
+
+@pytest.mark.parametrize("scale", [-0.3, 0.0, 1e-45])
+def test_any_scale(scale: float) -> None:
+    """Negative ones and 0 never reach a kernel, see sdpa_core.positive_scale."""
+    found = dot_product_attention(*operands(), scale=scale)
+    wanted = jax.nn.dot_product_attention(*operands(), scale=scale)
+    np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-5)
 
 
 class TestBadInput:
@@ -265,6 +284,18 @@ class TestBadInput:
         arguments = {"query": QUERY, "key": KEY, "value": KEY, **change}
         with pytest.raises(error, match=says):
             dot_product_attention(**arguments)
+
+    def test_float64_without_64_bit_types(self) -> None:
+        with jax.enable_x64(True):
+            wide = jnp.ones((B, T, N, H), jnp.float64)
+        with pytest.raises(TypeError, match="query has dtype float64, but 64-bit types are off"):
+            dot_product_attention(wide, wide, wide)
+
+    def test_symbolic_shapes(self) -> None:
+        (batch,) = jax.export.symbolic_shape("batch")
+        operand = jax.ShapeDtypeStruct((batch, T, N, H), jnp.float32)
+        with pytest.raises(NoBackendError, match="query has the symbolic shape"):
+            jax.eval_shape(dot_product_attention, operand, operand, operand)
 
     def test_same_inside_jit(self) -> None:
         with pytest.raises(ValueError, match="value has 6 tokens"):

@@ -126,7 +126,43 @@ class TestExplicit:
             dot_product_attention(X, X, X)
 
 
+def test_no_executor_names_the_fix(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "sdpa_ffi", None)
+    with pytest.raises(SdpaEnvironmentError, match=r"pip install sdpa-ffi$"):
+        cudnn.register_executor()
+
+
+def test_a_slow_call_warns_at_its_caller() -> None:
+    x = jnp.ones((1, 40, 2, 24), jnp.float32)
+    with fake_cudnn(), pytest.warns(SlowAttentionWarning, match=r"query\.dtype") as caught:
+        dot_product_attention(x, x, x)
+    assert caught[0].filename == __file__
+
+
 class TestExplain:
+    @pytest.mark.parametrize("device", [3, None.__class__, 1.5])
+    def test_no_device(self, device: Any) -> None:
+        x = jax.ShapeDtypeStruct((1, 8, 2, 8), jnp.float32)
+        with pytest.raises(TypeError, match="device is a"):
+            explain(x, x, x, device=device)
+        with pytest.raises(TypeError, match="device is a"), lowering_device(device):
+            pass
+
+    def test_devices(self) -> None:
+        x = jax.ShapeDtypeStruct((1, 8, 2, 8), jnp.float32)
+        on_cpu = explain(x, x, x, device="cpu")
+        assert on_cpu.forward.backend == "reference"
+        assert str(explain(x, x, x, device=jax.devices("cpu")[0])) == str(on_cpu)
+
+    def test_wrong_arguments_are_named(self) -> None:
+        x = jax.ShapeDtypeStruct((1, 8, 2, 8), jnp.float32)
+        with pytest.raises(TypeError, match="has no argument 'windw'"):
+            explain(x, x, x, windw=1)
+        with pytest.raises(TypeError, match="query is of type str"):
+            explain("a", x, x)
+        with pytest.raises(TypeError, match="training is 'yes'"):
+            explain(x, x, x, training="yes")
+
     def test_default_device(self) -> None:
         decision = explain(X, X, X)
         assert decision.forward.backend == "reference"

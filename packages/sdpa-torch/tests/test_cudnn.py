@@ -18,7 +18,7 @@ from sdpa_core import (
     SlowAttentionWarning,
 )
 from sdpa_core.config import settings
-from sdpa_torch import cudnn, functional
+from sdpa_torch import attend, cudnn
 from sdpa_torch import scaled_dot_product_attention as sdpa
 from sdpa_torch.testing import FakeRuntime, fake_cudnn
 
@@ -50,7 +50,7 @@ def test_importing_loads_neither_the_executor_nor_cudnn_nor_jax() -> None:
 
 def test_one_plan_serves_every_scale() -> None:
     query = torch.randn(2, 4, 16, 8, dtype=torch.bfloat16)
-    functional._prepare.cache_clear()
+    attend._prepare.cache_clear()
     with fake_cudnn() as fake:
         for scale in (None, 0.5, -0.5, 0.0):
             sdpa(query, query, query, scale=scale, backend="cudnn")
@@ -60,12 +60,12 @@ def test_one_plan_serves_every_scale() -> None:
 
 def test_a_prepared_call_is_not_prepared_again() -> None:
     query = torch.randn(2, 4, 16, 8, dtype=torch.bfloat16)
-    functional._prepare.cache_clear()
+    attend._prepare.cache_clear()
     with fake_cudnn():
         for _ in range(3):
             sdpa(query, query, query, backend="cudnn")
             sdpa(query, query, query, is_causal=True, backend="cudnn")
-    assert functional._prepare.cache_info().misses == 2
+    assert attend._prepare.cache_info().misses == 2
 
 
 def rand(*shape: int) -> torch.Tensor:

@@ -27,4 +27,5 @@ from .reasons import Verdict as Verdict
 from .tensor import TensorSpec as TensorSpec
 from .validate import check_operands as check_operands
 from .validate import default_scale as default_scale
+from .validate import flag as flag
 from .validate import positive_scale as positive_scale

@@ -84,7 +84,7 @@ _warned_lock = threading.Lock()
 def warn_if_slow(decision: Decision) -> None:
     """Warn, once per cause and device, that an accelerator runs the reference backend.
 
-    The warning points at the first caller outside of this package and its adapters.
+    The warning points at the first caller outside of this package, its adapters and frameworks.
     """
     if decision.device.platform == "cpu":
         return
@@ -114,12 +114,15 @@ def _causes(choices: Sequence[Choice]) -> frozenset[tuple[object, ...]]:
     )
 
 
-_OURS = frozenset((__name__.partition(".")[0], "sdpa_torch", "sdpa_jax"))
+#: Packages whose frames are skipped to find the caller: ours, and those that call back into us.
+_SKIPPED = frozenset(
+    (__name__.partition(".")[0], "sdpa_torch", "sdpa_jax", "torch", "jax", "jaxlib", "contextlib")
+)
 
 
 def _level_outside() -> int:
     """``stacklevel`` of the caller's code, for a warning issued by the calling function."""
     level, frame = 1, sys._getframe(1)
-    while frame.f_back and frame.f_globals.get("__name__", "").partition(".")[0] in _OURS:
+    while frame.f_back and frame.f_globals.get("__name__", "").partition(".")[0] in _SKIPPED:
         level, frame = level + 1, frame.f_back
     return level

@@ -66,6 +66,19 @@ def _check_shapes(operands: Mapping[str, TensorSpec]) -> None:
         raise ValueError(f"key has head_dim {key[3]}, query has {query[3]}; they must be equal")
 
 
+def flag(name: str, value: object) -> bool:
+    """A flag: True or False, also as 1 or 0 or NumPy's.
+
+    Raises:
+        TypeError: anything else, ``"False"`` and arrays above all.
+    """
+    if value is True or value is False:
+        return value
+    if type(value).__name__ in ("bool", "bool_") or (type(value) is int and value in (0, 1)):
+        return bool(value)
+    raise TypeError(f"{name} is {value!r}; expected True or False")
+
+
 def default_scale(head_dim: int) -> float:
     """``1 / sqrt(head_dim)``, and 1 for an empty head."""
     return float(head_dim) ** -0.5 if head_dim else 1.0

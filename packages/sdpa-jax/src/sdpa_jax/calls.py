@@ -24,6 +24,7 @@ from sdpa_core import AttentionProblem, Band, Direction
 from . import convert
 from .convert import Shaped
 from .dispatch import Selection, prepare
+from .manual import like
 from .reference import accumulation_type
 
 
@@ -75,7 +76,7 @@ def forward(call: Call, query: Array, key: Array, value: Array) -> tuple[Array, 
     def run(*operands: Array) -> tuple[Array, ...]:
         if _is_empty(*operands):
             fillings: tuple[float, ...] = (0.0, -jnp.inf) if call.needs_lse else (0.0,)
-            avals = _forward_avals(*operands, call=call)
+            avals = _forward_avals(*map(jax.typeof, operands), call=call)
             return tuple(
                 jnp.full(aval.shape, filling, aval.dtype)
                 for aval, filling in zip(avals, fillings, strict=True)
@@ -145,15 +146,16 @@ def _folded(operand: Array, axis_size: int, is_batched: bool) -> Array:
 
 
 def _forward_avals(query: Any, key: Any, value: Any, *, call: Call) -> list[ShapedArray]:
+    del key
     batch, tokens, heads, _ = query.shape
-    output = ShapedArray((batch, tokens, heads, value.shape[-1]), query.dtype)
-    lse = ShapedArray((batch, heads, tokens), accumulation_type(query.dtype))
+    output = like(query, (batch, tokens, heads, value.shape[-1]), query.dtype)
+    lse = like(query, (batch, heads, tokens), accumulation_type(query.dtype))
     return [output, lse] if call.needs_lse else [output]
 
 
 def _backward_avals(query: Any, key: Any, value: Any, *_: Any, call: Call) -> list[ShapedArray]:
     del call
-    return [ShapedArray(operand.shape, operand.dtype) for operand in (query, key, value)]
+    return [like(operand, operand.shape, operand.dtype) for operand in (query, key, value)]
 
 
 def _run_forward(run: Any, query: Array, key: Array, value: Array, *, call: Call) -> list[Array]:

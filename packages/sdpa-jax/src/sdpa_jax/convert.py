@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from sdpa_core import DType, TensorSpec
+from sdpa_core import DType, NoBackendError, TensorSpec
 from sdpa_core.dtypes import FLOATING
 from sdpa_core.layout import Shape, dense_in_order
 
@@ -82,9 +82,17 @@ def _spec(operand: Shaped) -> TensorSpec:
 def _check(name: str, operand: Shaped) -> None:
     if not 1 <= len(operand.shape) <= 4:
         raise ValueError(
-            f"{name} has shape {list(operand.shape)}; expected [batch, tokens, heads, head_dim] "
-            f"or [tokens, heads, head_dim]"
+            f"{name} has shape {list(operand.shape)}; expected [batch, tokens, heads, head_dim], "
+            f"where leading axes may be left out"
         )
+    if not all(isinstance(length, int) for length in operand.shape):
+        raise NoBackendError(
+            f"{name} has the symbolic shape {operand.shape}, needs constant lengths, "
+            f"for which plans are made"
+        )
+    narrow = not jax.config.jax_enable_x64 and isinstance(operand, jax.Array)
+    if operand.dtype.name == "float64" and narrow:
+        raise TypeError(f"{name} has dtype float64, but 64-bit types are off (jax_enable_x64)")
     if operand.dtype.name not in FLOATING:
         allowed = "float16, bfloat16, float32 or float64"
         raise TypeError(f"{name} has dtype {operand.dtype.name}; attention takes {allowed}")

@@ -97,8 +97,12 @@ def register_executor() -> None:
 
     Types come first: XLA looks up a handler's state type when the handler is registered.
     """
-    import sdpa_ffi
-
+    try:
+        import sdpa_ffi
+    except ModuleNotFoundError as error:
+        raise SdpaEnvironmentError(
+            f"cuDNN's plans need sdpa-ffi ({error}). Install it with: pip install sdpa-ffi"
+        ) from error
     if sdpa_ffi.EXECUTOR_ABI != _EXECUTOR_ABI:
         raise SdpaEnvironmentError(
             f"sdpa-jax needs executor ABI {_EXECUTOR_ABI}, sdpa-ffi has {sdpa_ffi.EXECUTOR_ABI}. "

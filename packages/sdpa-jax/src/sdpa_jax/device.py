@@ -49,12 +49,34 @@ def named(name: str) -> DeviceSpec:
     return DeviceSpec.named(name, cudnn_version=version)
 
 
+def resolve(device: object) -> DeviceSpec:
+    """The description that a ``device`` argument stands for.
+
+    Args:
+        device: a description, a name (``"h200"``, ``"cpu"``), or a ``jax.Device``.
+
+    Raises:
+        TypeError, ValueError: it is none of these.
+    """
+    if isinstance(device, DeviceSpec):
+        return device
+    if isinstance(device, jax.Device):
+        return device_spec(_platform(device), ask_cudnn=True)
+    if not isinstance(device, str):
+        raise TypeError(f"device is a {type(device).__name__}; expected a name or a description")
+    return DeviceSpec.cpu() if device == "cpu" else named(device)
+
+
 def default_platform() -> str:
     """The lowering platform of JAX's default device."""
     default = jax.config.jax_default_device
     if isinstance(default, str):
         default = jax.local_devices(backend=default)[0]
-    device = default or jax.local_devices()[0]
+    return _platform(default or jax.local_devices()[0])
+
+
+def _platform(device: jax.Device) -> str:
+    """The lowering platform of a device."""
     if device.platform != "gpu":
         return str(device.platform)
     return "cuda" if device in cuda_devices() else "rocm"

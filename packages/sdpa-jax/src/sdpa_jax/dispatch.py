@@ -56,6 +56,7 @@ def backends(*names: str) -> Iterator[None]:
         ValueError: no name is given. A name that no installed package provides is an error of the
             call inside.
     """
+    names = tuple(_ALIASES.get(name, name) if isinstance(name, str) else name for name in names)
     with sdpa_core.backends(*names), _preferred(names):
         yield
 
@@ -75,7 +76,7 @@ def lowering_device(spec: DeviceSpec | str) -> Iterator[None]:
     Raises:
         ValueError: the name is not known, or the device is no CUDA device.
     """
-    chosen = device.named(spec) if isinstance(spec, str) else spec
+    chosen = device.resolve(spec)
     if chosen.platform != "cuda":
         raise ValueError(f"lowering_device = {chosen}; expected a CUDA device")
     with _cuda_device(chosen):
@@ -109,10 +110,12 @@ class Selection:
         """The selection of a call made here and now.
 
         Raises:
-            ValueError: no installed package provides ``implementation``.
+            TypeError, ValueError: ``implementation`` is no name, or that of no installed package.
         """
         environment: Environment = _environment.value
-        backend = _ALIASES.get(implementation or "", implementation)
+        if implementation is not None and not isinstance(implementation, str):
+            raise TypeError(f"implementation is {implementation!r}; expected a name or None")
+        backend = implementation and _ALIASES.get(implementation, implementation)
         known = environment.callable_now()
         if backend is not None and backend not in known:
             allowed = ", ".join((*_ALIASES, *known))

@@ -8,11 +8,11 @@ from typing import Any
 
 import jax
 
-from sdpa_core import Decision, DeviceSpec, check_operands
+from sdpa_core import Decision, DeviceSpec, check_operands, flag
 from sdpa_core.pending import PENDING, refuse_pending
 
 from . import convert
-from .device import default_platform, named
+from .device import default_platform, resolve
 from .functional import call_of, dot_product_attention
 
 
@@ -23,7 +23,7 @@ def explain(
     bias: Any = None,
     mask: Any = None,
     *,
-    device: DeviceSpec | str | None = None,
+    device: DeviceSpec | jax.Device | str | None = None,
     training: bool = True,
     probe: bool = False,
     **options: Any,
@@ -35,7 +35,8 @@ def explain(
     Args:
         query, key, value: arrays, tracers or ``jax.ShapeDtypeStruct``.
         bias, mask: as for ``dot_product_attention``.
-        device: a name (``"h200"``), a ``DeviceSpec``, or None: the default device of JAX.
+        device: a name (``"h200"``, ``"cpu"``), a ``jax.Device``, a ``DeviceSpec``, or None: the
+            default device of JAX.
         training: whether a backward pass follows; JAX does not tell beforehand.
         probe: also ask cuDNN, which builds a plan and takes seconds; it needs no GPU. Otherwise
             its rules answer alone.
@@ -46,10 +47,17 @@ def explain(
         NoBackendError: an argument is not implemented yet. That no backend supports the problem is
             part of the answer, see ``Decision.is_possible``.
     """
-    bound = signature(dot_product_attention).bind(query, key, value, bias, mask, **options)
+    known = signature(dot_product_attention)
+    for name in options:
+        if name not in known.parameters:
+            raise TypeError(f"dot_product_attention has no argument {name!r}")
+    bound = known.bind(query, key, value, bias, mask, **options)
     bound.apply_defaults()
     arguments = bound.arguments
     refuse_pending("explain", {name: arguments[name] for name in arguments if name in PENDING})
+    for name, operand in (("query", query), ("key", key), ("value", value)):
+        if not hasattr(operand, "shape") or not hasattr(operand, "dtype"):
+            raise TypeError(f"{name} is of type {type(operand).__name__}; expected an array")
     operands = jax.eval_shape(
         lambda *given: convert.of_rank_4(convert.arrays(*given)), query, key, value
     )
@@ -59,9 +67,6 @@ def explain(
         **{name: arguments[name] for name in signature(call_of).parameters if name in arguments},
     )
     selection = call.selection
-    if device is None:
-        spec = selection.device_spec(default_platform())
-    else:
-        spec = named(device) if isinstance(device, str) else device
-    problem = replace(call, training=training).problem(*operands)
+    spec = selection.device_spec(default_platform()) if device is None else resolve(device)
+    problem = replace(call, training=flag("training", training)).problem(*operands)
     return selection.decide(problem, spec, probe=probe)

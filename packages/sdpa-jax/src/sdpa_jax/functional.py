@@ -11,10 +11,10 @@ import numpy as np
 from jax import Array
 from jax.typing import ArrayLike
 
-from sdpa_core import Alignment, Band, check_operands, default_scale, positive_scale
+from sdpa_core import Alignment, Band, check_operands, default_scale, flag, positive_scale
 from sdpa_core.pending import refuse_pending
 
-from . import convert, vjp
+from . import convert, manual, vjp
 from .calls import Call
 from .dispatch import Selection
 
@@ -142,10 +142,10 @@ def dot_product_attention(
     )
     if factor != 1.0:
         operands = operands._replace(query=operands.query * factor)
-    output, *lse = vjp.attention(call, *operands)
+    output, *lse = vjp.attention(call, *manual.vary_alike(operands))
     rows = given.query.shape[:-1]
     output = output.reshape(*rows, output.shape[-1])
-    if not return_residual:
+    if not call.return_lse:
         return output
     residual = vjp.not_differentiable(lse[0].swapaxes(1, 2))
     return output, residual.reshape(rows)
@@ -169,24 +169,19 @@ def call_of(
     Raises:
         TypeError, ValueError: as there.
     """
-    flags = {"is_causal": is_causal, "return_residual": return_residual}
-    flags["deterministic"] = False if deterministic is None else deterministic
-    for name, flag in flags.items():
-        if not isinstance(flag, bool | np.bool_):
-            raise TypeError(f"{name} is of type {type(flag).__name__}; expected a bool")
     given = default_scale(head_dim) if scale is None else _number("scale", scale)
     factor, positive = positive_scale(given)
     return factor, Call(
-        band=_band(is_causal, causal_alignment),
+        band=_band(flag("is_causal", is_causal), causal_alignment),
         scale=positive,
-        deterministic=bool(flags["deterministic"]),
-        return_lse=bool(return_residual),
+        deterministic=flag("deterministic", False if deterministic is None else deterministic),
+        return_lse=flag("return_residual", return_residual),
         selection=Selection.current(implementation),
     )
 
 
 def _band(is_causal: bool, causal_alignment: str) -> Band:
-    if causal_alignment not in list(Alignment):
+    if not isinstance(causal_alignment, str) or causal_alignment not in list(Alignment):
         allowed = ", ".join(Alignment)
         raise ValueError(f"causal_alignment = {causal_alignment!r}; expected one of {allowed}")
     return Band.causal(Alignment(causal_alignment)) if is_causal else Band()

@@ -65,11 +65,20 @@ def vector_ready(tensor: Tensor) -> Tensor:
     if regular and not misaligned(tensor):
         return tensor
     shape = tuple(tensor.shape)
-    return stored(tensor, dense_like(shape, shape, tensor.stride()))
+    return _cloned(tensor, dense_like(shape, shape, tensor.stride()))
 
 
-def stored(tensor: Tensor, strides: tuple[int, ...]) -> Tensor:
-    """A copy of the tensor with these strides, known to autograd."""
+def copied(tensor: Tensor, strides: tuple[int, ...]) -> Tensor:
+    """A copy with these strides, made behind autograd's back."""
+    copy = torch.empty_strided(tensor.shape, strides, dtype=tensor.dtype, device=tensor.device)
+    # An expanded axis (stride 0) holds one element.
+    written = tuple(slice(0, 1) if stride == 0 else slice(None) for stride in strides)
+    copy[written].copy_(tensor[written])
+    return copy
+
+
+def _cloned(tensor: Tensor, strides: tuple[int, ...]) -> Tensor:
+    """A copy with these dense strides, known to autograd."""
     order = sorted(range(tensor.dim()), key=lambda axis: (-strides[axis], axis))
     back = sorted(range(tensor.dim()), key=order.__getitem__)
     dense = tensor.permute(order).clone(memory_format=torch.contiguous_format)

@@ -17,7 +17,7 @@ from sdpa_core.cudnn.probe import plan_or_refusal
 from sdpa_core.errors import NoBackendError, SdpaEnvironmentError
 from sdpa_core.layout import canonical_strides
 
-from .convert import TORCH_DTYPES, is_regular, misaligned
+from .convert import TORCH_DTYPES, copied, is_regular, misaligned
 
 #: ``execute(operands in ascending uid, host scalars, workspace, stream)``.
 Execute = Callable[[tuple[Tensor, ...], tuple[float, ...], Tensor | None, int], None]
@@ -178,7 +178,7 @@ class Backward:
         ``torch.autograd.graph`` hooks (offloading to the host, say) may return others.
         """
         return tuple(
-            tensor if _lies(tensor, strides) else _copy(tensor, strides)
+            tensor if _lies(tensor, strides) else copied(tensor, strides)
             for tensor, strides in zip(saved, self._strides, strict=True)
         )
 
@@ -196,7 +196,7 @@ class Backward:
             call = self._call_for(strides)
             if call is not None:
                 return grad_output, call
-        return _copy(grad_output, usual), self._usual
+        return copied(grad_output, usual), self._usual
 
 
 def _planned(
@@ -213,11 +213,3 @@ def _lies(tensor: Tensor, strides: tuple[int, ...]) -> bool:
     given = tensor.stride()
     same = given == strides or canonical_strides(tensor.shape, given) == strides
     return same and not misaligned(tensor)
-
-
-def _copy(tensor: Tensor, strides: tuple[int, ...]) -> Tensor:
-    copy = torch.empty_strided(tensor.shape, strides, dtype=tensor.dtype, device=tensor.device)
-    # An expanded axis (stride 0) holds one element.
-    written = tuple(slice(0, 1) if stride == 0 else slice(None) for stride in strides)
-    copy[written].copy_(tensor[written])
-    return copy

@@ -11,7 +11,7 @@ from sdpa_core import Decision, DeviceSpec, decide, positive_scale
 from sdpa_core.cudnn.session import cudnn_version
 from sdpa_core.errors import SdpaEnvironmentError
 
-from . import dispatch, functional
+from . import arguments, attend, dispatch
 
 
 def explain(
@@ -48,8 +48,8 @@ def explain(
         TypeError, ValueError: as the call itself.
         NoBackendError: an argument that is not implemented yet, as the call itself.
     """
-    functional.check_pending({"attn_mask": attn_mask, "dropout_p": dropout_p, **pending})
-    problem, spec, against = functional.asked(
+    arguments.check_pending({"attn_mask": attn_mask, "dropout_p": dropout_p, **pending})
+    problem, spec, against = attend.asked(
         query,
         key,
         value,
@@ -61,8 +61,8 @@ def explain(
         training=training,
         spec=_resolve(device),
     )
-    positive_scale(functional.check_scale(scale, problem.query.shape[-1]))
-    known = dispatch.callable_now(functional.environment)
+    positive_scale(arguments.scale_of(scale, problem.query.shape[-1]))
+    known = dispatch.callable_now(attend.environment)
     return decide(problem, spec, backend=backend, probe=probe, known=known, against=against)
 
 
@@ -70,7 +70,7 @@ def _resolve(device: Any) -> DeviceSpec | None:
     if device is None or isinstance(device, DeviceSpec):
         return device
     if isinstance(device, torch.device):
-        return functional.environment.device_spec(device)
+        return attend.environment.device_spec(device)
     if not isinstance(device, str):
         raise TypeError(f"device is a {type(device).__name__}; expected a name or a description")
     if device == "cpu":

@@ -56,7 +56,8 @@ def forward(
     keys, values = key.to(wide), value.to(wide)
     outputs, stats = [], []
     for rows, columns, visible in _blocks(query, key, band):
-        logits = _grouped(query[:, :, rows].to(wide), key) @ keys[:, :, columns].mT * scale
+        queries = _grouped(query[:, :, rows].to(wide), key) * scale
+        logits = queries @ keys[:, :, columns].mT
         logits = _hide(logits, visible, query, key)
         peak = _finite(logits.amax(-1, keepdim=True))
         weights = (logits - peak).exp()
@@ -81,7 +82,7 @@ def backward(
     """Gradients of ``forward``'s output, from the probabilities recomputed block by block.
 
     With ``P = exp(S - lse)`` and ``delta = rowsum(dO * O)``: ``dV = P^T dO``,
-    ``dS = P * (dO V^T - delta)``, ``dQ = scale * dS K``, ``dK = scale * dS^T Q``
+    ``dS = P * (dO V^T - delta)``, ``dQ = scale * dS K``, ``dK = dS^T (scale * Q)``
     (FlashAttention-2, Dao 2023, section 3.1).
     """
     wide = _accumulation_type(query)
@@ -89,15 +90,15 @@ def backward(
     grad_queries = []
     grad_key, grad_value = torch.zeros_like(keys), torch.zeros_like(values)
     for rows, columns, visible in _blocks(query, key, band):
-        queries = _grouped(query[:, :, rows].to(wide), key)
+        queries = _grouped(query[:, :, rows].to(wide), key) * scale
         incoming = _grouped(grad_output[:, :, rows].to(wide), key)
         outgoing = _grouped(output[:, :, rows].to(wide), key)
-        logits = queries @ keys[:, :, columns].mT * scale
+        logits = queries @ keys[:, :, columns].mT
         logits = _hide(logits, visible, query, key)
         weights = (logits - _finite(_grouped(stats[:, :, rows].to(wide), key))).exp()
         delta = (incoming * outgoing).sum(-1, keepdim=True)
-        grad_logits = weights * (incoming @ values[:, :, columns].mT - delta) * scale
-        grad_queries.append(_ungrouped(grad_logits @ keys[:, :, columns], query))
+        grad_logits = weights * (incoming @ values[:, :, columns].mT - delta)
+        grad_queries.append(_ungrouped(grad_logits @ keys[:, :, columns] * scale, query))
         grad_key = _add_rows(grad_key, grad_logits.mT @ queries, columns)
         grad_value = _add_rows(grad_value, weights.mT @ incoming, columns)
     grad_query = torch.cat(grad_queries, 2).to(query.dtype)

@@ -25,10 +25,11 @@ from sdpa_core.tensor import VECTOR_BYTES
 from sdpa_core.testing import Case, Inputs, Placed, Result, place, problem_of
 from sdpa_core.testing.fake_cudnn import FAKE_BACKENDS, FakeCudnn, OperandView
 
-from . import functional
+from . import attend
 from .convert import DTYPES, TORCH_DTYPES, is_regular
 from .cudnn import Execute
 from .dispatch import Environment
+from .functional import scaled_dot_product_attention
 
 
 class FakeRuntime:
@@ -80,14 +81,12 @@ def fake_cudnn(device: str = "h200", cudnn_version: int = 91900) -> Iterator[Fak
     """
     fake = FakeCudnn()
     spec = DeviceSpec.named(device, cudnn_version=cudnn_version)
-    before = functional.environment
-    functional.environment = Environment(
-        lambda where: spec, lambda: FAKE_BACKENDS, FakeRuntime(fake)
-    )
+    before = attend.environment
+    attend.environment = Environment(lambda where: spec, lambda: FAKE_BACKENDS, FakeRuntime(fake))
     try:
         yield fake
     finally:
-        functional.environment = before
+        attend.environment = before
 
 
 @dataclass(frozen=True)
@@ -118,7 +117,7 @@ class TorchSubject:
         operands = [self._tensor(placed) for placed in place(case, inputs)]
         if training:
             operands = [tensor.requires_grad_() for tensor in operands]
-        given = functional.scaled_dot_product_attention(
+        given = scaled_dot_product_attention(
             *operands,
             is_causal=not case.band.is_full,
             causal_alignment=_alignment(case.band),
