@@ -142,33 +142,6 @@ def alone_jax(session: nox.Session) -> None:
     )
 
 
-@nox.session
-@nox.parametrize(
-    "python,cell",
-    [
-        nox.param(cell.python, cell, id=cell.name, tags=["ci"] if cell.in_ci else [])
-        for cell in version_matrix.cells(released=native_wheel.has_releases(PACKAGES))
-    ],
-)
-def matrix(session: nox.Session, cell: version_matrix.Cell) -> None:
-    """One combination of versions; `nox -t ci` runs those that CI does."""
-    adapter = TORCH if cell.framework == "torch" else JAX
-    install(
-        session,
-        *group("test", "cudnn"),
-        cell.requirement,
-        packages=CLOSURE[adapter] if cell.own == "tree" else (adapter,),
-        frontend=f"nvidia-cudnn-frontend=={cell.frontend}",
-    )
-    if cell.own == "release":
-        session.install("--no-deps", "--only-binary=:all:", CORE, FFI)
-    session.run(
-        *("python", "-m", "pytest", "-p", "no:cacheprovider", "-m", "not gpu and not slow"),
-        "tests-integration/test_versions.py",
-        *session.posargs,
-    )
-
-
 # ------------------------------------------------------------------------------------- checks
 
 
@@ -300,3 +273,34 @@ def demo(session: nox.Session) -> None:
         session, *group("demo"), packages=CLOSURE[TORCH] + (JAX,), frontend=group("frontend")[0]
     )
     session.run("python", "docs/examples/train_char_transformer.py", *session.posargs)
+
+
+# ------------------------------------------------------------------------------------- versions
+# Last, because `nox -l` shows sessions in this order and this one has many lines.
+
+
+@nox.session
+@nox.parametrize(
+    "python,cell",
+    [
+        nox.param(cell.python, cell, id=cell.name, tags=["ci"] if cell.in_ci else [])
+        for cell in version_matrix.cells(released=native_wheel.has_releases(PACKAGES))
+    ],
+)
+def matrix(session: nox.Session, cell: version_matrix.Cell) -> None:
+    """One combination of versions; `nox -t ci` runs those that CI does."""
+    adapter = TORCH if cell.framework == "torch" else JAX
+    install(
+        session,
+        *group("test", "cudnn"),
+        cell.requirement,
+        packages=CLOSURE[adapter] if cell.own == "tree" else (adapter,),
+        frontend=f"nvidia-cudnn-frontend=={cell.frontend}",
+    )
+    if cell.own == "release":
+        session.install("--no-deps", "--only-binary=:all:", CORE, FFI)
+    session.run(
+        *("python", "-m", "pytest", "-p", "no:cacheprovider", "-m", "not gpu and not slow"),
+        "tests-integration/test_versions.py",
+        *session.posargs,
+    )
