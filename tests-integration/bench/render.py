@@ -89,12 +89,20 @@ def draw(comparisons: Sequence[Comparison], path: Path) -> None:
         for number, name in enumerate(peers):
             places = [i + (number - (len(peers) - 1) / 2) * width for i in range(len(rows))]
             axis.bar(places, [c.tflops(name) or 0.0 for c in rows], width, label=name)
-        axis.set_xticks(range(len(rows)), [c.row.replace(",", " ") for c in rows], fontsize=7)
-        axis.set(title=what, ylabel="TFLOP/s")
+        axis.set_xticks(range(len(rows)), [_label(c.row) for c in rows], fontsize=7)
+        axis.set(ylabel=f"{what}, TFLOP/s")
         axis.spines[["top", "right"]].set_visible(False)
-    axes[0, 0].legend(fontsize=8, ncols=5, frameon=False, loc="upper left")
+    figure.legend(
+        *axes[0, 0].get_legend_handles_labels(), ncols=5, frameon=False, loc="outside upper center"
+    )
     figure.savefig(path, dpi=150)
     plt.close(figure)
+
+
+def _label(row: str) -> str:
+    """``B,H,Hkv,S,D,mask`` on three lines."""
+    batch, heads, heads_kv, tokens, head_dim, mask = row.split(",")
+    return f"B {batch}, H {heads}/{heads_kv}\nS {tokens}, D {head_dim}\n{mask}"
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -1,7 +1,7 @@
 """A plan: cuDNN's serialized graph, and what must be handed to it.
 
-``Plan.to_bytes`` is the one binary form: what the native executor parses, what XLA programs
-carry and what is kept on disk. All integers are little endian.
+``Plan.to_bytes`` is the one binary form: what the native executor parses and XLA programs carry.
+All integers are little endian.
 
 | offset | bytes | field                                                                    |
 |-------:|------:|--------------------------------------------------------------------------|
