@@ -1,4 +1,4 @@
-"""Everything that is ever run on this repository: `nox -l` lists it, CI calls nothing else.
+"""What is run on this repository: `nox -l` lists it, and CI tests with nothing else.
 
 pip is the installer, so that its configuration (a local CPU wheel of torch, a mirror) is honoured.
 """

@@ -137,8 +137,7 @@ def _transformable(
     band, _, return_lse, _ = options
     if not torch.compiler.is_compiling() and router.is_dual():
         return reference.forward(query, key, value, band, scale)  # known to forward mode
-    arguments = (band, scale, return_lse)
-    return TransformableAttention.apply(query, key, value, *arguments)  # type: ignore[no-any-return]
+    return TransformableAttention.apply(query, key, value, band, scale, return_lse)  # type: ignore[no-any-return]
 
 
 @torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
