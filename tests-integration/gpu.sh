@@ -18,7 +18,8 @@
 # Exit status: 0 if every chosen part did what it should; a part without a single passed test fails.
 #
 # Environment: PYTHON (python3), SDPA_FFI_WHEEL, SDPA_COMMIT (recorded where there is no git),
-# SDPA_PART_SECONDS (480: what one part may take).
+# SDPA_PART_SECONDS (480: what one part may take), SDPA_WORKERS (processes of a part's tests where
+# pytest-xdist is installed; by default one for each core, 8 at most. Most of the time is the oracle's).
 #
 # Warnings are errors in CI, where versions are pinned. Here they are printed, because frameworks of other
 # versions warn of things that are not ours; those that our own modules issue remain errors.
@@ -98,6 +99,18 @@ provide_executor() {
 
 # --------------------------------------------------------------------------------------- parts
 
+# Sets `parallel` to pytest's arguments for running tests side by side, if it can.
+choose_workers() {
+  parallel=()
+  local cores
+  cores=$(nproc)
+  if "$python" -c 'import xdist' 2>/dev/null; then
+    parallel=(-n "${SDPA_WORKERS:-$((cores < 8 ? cores : 8))}")
+  else
+    echo "gpu.sh: without pytest-xdist a part can take more than $limit s" >&2
+  fi
+}
+
 run_pytest() { # NAME PATH ...
   local name=$1 status=0
   shift
@@ -106,7 +119,7 @@ run_pytest() { # NAME PATH ...
   timeout --signal=INT --kill-after=20 "$limit" \
     "$python" -m pytest -p no:cacheprovider -m gpu -q --durations=15 \
     -o minversion=7 -o filterwarnings="$warnings" \
-    --junitxml="$out/tests-$name.xml" "$@" ${pytest_arguments[@]+"${pytest_arguments[@]}"} \
+    --junitxml="$out/tests-$name.xml" "$@" ${parallel[@]+"${parallel[@]}"} ${pytest_arguments[@]+"${pytest_arguments[@]}"} \
     2>&1 | tee "$out/tests-$name.log" || status=$?
   if ((status == 0)) && ! grep -qE '[0-9]+ passed' "$out/tests-$name.log"; then
     echo "gpu.sh: no test of '$name' passed" >&2
@@ -134,6 +147,7 @@ error:::sdpa_
 error::sdpa_core.SlowAttentionWarning'
 
 cd "$root"
+choose_workers
 provide_executor
 PYTHONPATH=${PYTHONPATH:+$PYTHONPATH:}$executor
 for package in core torch jax cutedsl; do
