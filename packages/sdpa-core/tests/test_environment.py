@@ -82,6 +82,15 @@ def test_missing_libraries_are_named(
         deviceless.explain_failure(message)
 
 
+def test_no_cublaslt_is_found_out_before_cudnn_ends_the_process(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(deviceless, "_PIP_LIBRARIES", ())
+    monkeypatch.setattr(deviceless, "_can_load", lambda *names: False)
+    with pytest.raises(SdpaEnvironmentError, match=r"pip install nvidia-cublas$"):
+        deviceless._preload_libraries()
+
+
 def test_other_failures_are_cudnns_own_words() -> None:
     deviceless.explain_failure("CUDNN_STATUS_NOT_SUPPORTED")
 

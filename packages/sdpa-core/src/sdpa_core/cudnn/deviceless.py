@@ -66,7 +66,7 @@ def prepare() -> None:
 def _prepare_once() -> None:
     if not _has_driver():
         _load_stub()
-    _preload_nvrtc()
+    _preload_libraries()
 
 
 def _has_driver() -> bool:
@@ -106,17 +106,35 @@ def _load(library: Path) -> None:
     except OSError as error:
         raise SdpaEnvironmentError(
             f"{library.name} cannot be loaded ({error}). "
-            f"Install it again with: pip install --force-reinstall nvidia-cuda-nvrtc"
+            f"Install it again with: pip install --force-reinstall nvidia-cuda-nvrtc nvidia-cublas"
         ) from error
 
 
-def _preload_nvrtc() -> None:
-    """cuDNN before 9.28 compiles with the nvrtc it finds by name; offer the one pip installed."""
+#: Where pip puts what cuDNN opens by name while planning. libnvrtc-builtins sorts before libnvrtc,
+#: which opens it.
+_PIP_LIBRARIES = (
+    "nvidia/cu1*/lib/libnvrtc*.so.*",
+    "nvidia/cuda_nvrtc/lib/libnvrtc*.so.*",
+    "nvidia/cu1*/lib/libcublasLt.so.*",
+    "nvidia/cublas/lib/libcublasLt.so.*",
+)
+
+
+def _preload_libraries() -> None:
+    """Offer cuDNN the libraries that pip installed, wherever libcudnn itself comes from.
+
+    cuDNN before 9.28 compiles with the nvrtc it finds by name, and ends the process if it finds no
+    cuBLASLt.
+    """
     for entry in sys.path:
-        for pattern in ("nvidia/cu1*/lib/libnvrtc*.so.*", "nvidia/cuda_nvrtc/lib/libnvrtc*.so.*"):
-            # libnvrtc-builtins first: libnvrtc itself opens it by name.
+        for pattern in _PIP_LIBRARIES:
             for library in sorted(Path(entry or ".").glob(pattern)):
                 _load(library)
+    if not _can_load("libcublasLt.so.13", "libcublasLt.so.12"):
+        raise SdpaEnvironmentError(
+            "planning without a GPU needs cuBLASLt, and none was found. "
+            "Install it with: pip install nvidia-cublas"
+        )
 
 
 def explain_failure(message: str) -> None:
@@ -134,7 +152,12 @@ def explain_failure(message: str) -> None:
 
 
 def _has_nvrtc() -> bool:
-    for name in ("libnvrtc.so.13", "libnvrtc.so.12"):
+    return _can_load("libnvrtc.so.13", "libnvrtc.so.12")
+
+
+def _can_load(*names: str) -> bool:
+    """Whether the loader finds one of these libraries."""
+    for name in names:
         try:
             ctypes.CDLL(name)
         except OSError:
