@@ -83,7 +83,6 @@ def test_what_counts_as_agreement(demo, torch_curve, jax_curve, complaint):
 
 
 def test_picture(demo, tmp_path):
-    pytest.importorskip("matplotlib")
     from char_transformer import plot
 
     path = tmp_path / "new folder" / "loss.png"
