@@ -304,3 +304,10 @@ def matrix(session: nox.Session, cell: version_matrix.Cell) -> None:
         "tests-integration/test_versions.py",
         *session.posargs,
     )
+    if cell.own == "tree":
+        # One GPU's plans, of the graphs that differ most: the frontend is what varies here.
+        session.run(
+            *("python", "-m", "pytest", "-p", "no:cacheprovider", "-m", "not gpu and not slow"),
+            "tests-integration/test_plans_for_every_gpu.py",
+            *("-k", "h200 and (plain or half_empty_key_tile or deterministic_decode)"),
+        )
