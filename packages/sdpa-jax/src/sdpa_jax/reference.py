@@ -158,8 +158,8 @@ class _Blocks:
         """``split(query)`` times the scale.
 
         Before the product and not after it: XLA contracts ``exp(scale * product - peak)`` to a
-        fused multiply-add, whose product is not the rounded one that ``peak`` was taken from. With
-        logits of 1e5 that is a relative error of 1%, with 1e9 it is an overflow.
+        fused multiply-add, whose product is not the rounded one that ``peak`` was taken from. The
+        error grows with the logits until the exponential overflows (tests/test_as_users_compile).
         """
         return self.split(query) * self.scale
 
