@@ -25,7 +25,7 @@ class Options:
 
 def torch_tensors(case: Case, inputs: Inputs, device: str, layout: str = "bshd") -> list[Any]:
     """Query, key, value and the output's gradient ``[B, H, S, D]``, stored as ``layout`` says."""
-    return [_torch_tensor(array, case.dtype, device, layout) for array in inputs]
+    return [_torch_tensor(array, case.dtype, device, layout) for array in inputs.operands]
 
 
 def _torch_tensor(array: np.ndarray, dtype: DType, device: str, layout: str) -> Any:
@@ -102,7 +102,7 @@ def run_jax(
         )
 
     given = inputs or case.arrays()
-    *operands, incoming = (_jax_array(array, case.dtype) for array in given)
+    *operands, incoming = (_jax_array(array, case.dtype) for array in given.operands)
     if options.training:
         output, pull, lse = jax.vjp(attend, *operands, has_aux=True)
         results = (output, lse, *pull(incoming))

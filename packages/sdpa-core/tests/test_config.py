@@ -23,10 +23,11 @@ def test_variables() -> None:
             "SDPA_BACKENDS": " cudnn , reference,",
             "SDPA_FALLBACK": "error",
             "SDPA_WORKSPACE_SHARE": "0.5",
+            "SDPA_LOG": "plans",
             "UNRELATED": "1",
         }
     )
-    assert found == Settings(("cudnn", "reference"), Fallback.ERROR, 0.5)
+    assert found == Settings(("cudnn", "reference"), Fallback.ERROR, 0.5, ("plans",))
 
 
 @pytest.mark.parametrize(
@@ -36,6 +37,7 @@ def test_variables() -> None:
         ("SDPA_WORKSPACE_SHARE", "all"),
         ("SDPA_WORKSPACE_SHARE", "0"),
         ("SDPA_WORKSPACE_SHARE", "nan"),
+        ("SDPA_LOG", "plans,kernels"),
     ],
 )
 def test_a_bad_value_names_its_variable(name: str, value: str) -> None:

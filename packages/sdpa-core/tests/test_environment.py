@@ -127,3 +127,19 @@ def test_versions_for_people() -> None:
     assert str(DeviceSpec.named("h200", cudnn_version=91900)) == (
         "NVIDIA H200 (sm90, 132 multiprocessors, cuDNN 9.19.0)"
     )
+
+
+def test_a_refusal_keeps_cudnn_s_reasons_and_drops_its_settings() -> None:
+    """Shortened from the message of cuDNN 9.28 through frontend 1.32."""
+    message = (
+        "no engine - python or backend - proposed a plan for this graph (the backend declined: No "
+        'valid engine configs for {"engineId":6,"smVersion":900} Warning: NOT_SUPPORTED; Reason: '
+        "Only 4 sq broadcasted vectors are supported on SM90 at: this->broadcast Warning: "
+        "NOT_SUPPORTED; Reason: kernelGeneration() Warning: NOT_SUPPORTED; Reason: "
+        "finalize_internal() ; python engines declined: sdpa_bwd_sm100: requires SM100-103)"
+    )
+    assert session._one_line(Exception(message)) == (
+        "no engine - python or backend - proposed a plan for this graph: "
+        "Only 4 sq broadcasted vectors are supported on SM90"
+    )
+    assert session._one_line(Exception("no\n  settings")) == "no settings"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -13,6 +14,11 @@ import pytest
 import sdpa_core.fingerprint as fingerprint_module
 from sdpa_core import Alignment, AttentionProblem, Band, DeviceSpec, Direction, DType, TensorSpec
 from sdpa_core.fingerprint import builder_revision, fingerprint, render
+from sdpa_core.logits import ScoreMod
+from sdpa_core.paged import Paged
+from sdpa_core.problem import Softmax
+from sdpa_core.ragged import Packed, packed_spec
+from sdpa_core.score_mod import Trace
 
 MakeProblem = Callable[..., AttentionProblem]
 
@@ -30,6 +36,25 @@ def other(spec: TensorSpec) -> TensorSpec:
     return replace(spec, strides=(heads * tokens * head_dim, head_dim, heads * head_dim, 1))
 
 
+def packed(tokens: int = 300, longest: int = 128, batch: int = 2) -> AttentionProblem:
+    """Sequences packed one after another, for both sides."""
+    spec = packed_spec(
+        (tokens, 4, 64), (256, 64, 1), DType.BFLOAT16, batch=batch, max_tokens=longest
+    )
+    side = Packed(tokens)
+    return AttentionProblem.of(spec, spec, spec, packed_q=side, packed_kv=side, training=True)
+
+
+def score_mod(factor: float) -> ScoreMod:
+    trace = Trace()
+    return ScoreMod(trace.expression(trace.score * factor))
+
+
+FORWARD, BACKWARD = (Direction.FORWARD,), (Direction.BACKWARD,)
+BIAS = TensorSpec.dense((1, 1, 128, 128), DType.BFLOAT16)
+SLOPES = TensorSpec.dense((1, 4, 1, 1), DType.FLOAT32)
+TABLE = TensorSpec.dense((2, 8), DType.INT32)
+
 #: For each field of a problem: how it changes, and the directions whose plan must change with it.
 CHANGES = {
     "query": (lambda p: replace(p, query=other(p.query)), BOTH),
@@ -37,10 +62,31 @@ CHANGES = {
     "value": (lambda p: replace(p, value=other(p.value)), BOTH),
     "output": (lambda p: replace(p, output=other(p.output)), BOTH),
     "band": (lambda p: replace(p, band=Band.causal()), BOTH),
-    "training": (lambda p: replace(p, training=False), (Direction.FORWARD,)),
+    "bias": (lambda p: replace(p, bias=BIAS), BOTH),
+    "alibi": (lambda p: replace(p, alibi=True), BOTH),
+    "alibi_slopes": (lambda p: replace(p, alibi_slopes=SLOPES), BOTH),
+    "softmax": (lambda p: replace(p, softmax=Softmax.LEARNABLE), BOTH),
+    "softcap": (lambda p: replace(p, softcap=30.0), BOTH),
+    "score_mod": (lambda p: replace(p, score_mod=score_mod(2.0)), BOTH),
+    "dropout_p": (lambda p: replace(p, dropout_p=0.1), BOTH),
+    "seq_lens_q": (lambda p: replace(p, seq_lens_q=True), BOTH),
+    "seq_lens_kv": (lambda p: replace(p, seq_lens_kv=True), BOTH),
+    "packed_q": (lambda p: replace(p, packed_q=Packed(256)), BOTH),
+    "packed_kv": (lambda p: replace(p, packed_kv=Packed(256)), BOTH),
+    "paged": (lambda p: replace(p, paged=Paged(TABLE, TABLE, 128)), BOTH),
+    "training": (lambda p: replace(p, training=False), FORWARD),
     "return_lse": (lambda p: replace(p, training=False, return_lse=True), ()),
-    "deterministic": (lambda p: replace(p, deterministic=True), (Direction.BACKWARD,)),
-    "grad_output": (lambda p: replace(p, grad_output=other(p.output)), (Direction.BACKWARD,)),
+    "return_max_logit": (lambda p: replace(p, return_max_logit=True), FORWARD),
+    "deterministic": (lambda p: replace(p, deterministic=True), BACKWARD),
+    "bias_grad": (lambda p: replace(p, bias=BIAS, bias_grad=True), BACKWARD),
+    "sink_grad": (lambda p: replace(p, softmax=Softmax.LEARNABLE, sink_grad=True), BACKWARD),
+    "grad_output": (lambda p: replace(p, grad_output=other(p.output)), BACKWARD),
+}
+
+#: What a change needs to be there before, so that only the field itself differs.
+BEFORE = {
+    "bias_grad": {"bias": BIAS},
+    "sink_grad": {"softmax": Softmax.LEARNABLE},
 }
 
 
@@ -49,9 +95,40 @@ CHANGES = {
 def test_each_field_moves_exactly_the_keys_it_should(
     make_problem: MakeProblem, name: str, direction: Direction
 ) -> None:
-    problem = make_problem()
+    problem = replace(make_problem(), **BEFORE.get(name, {}))
     change, moved = CHANGES[name]
     assert (key(problem, direction) != key(change(problem), direction)) == (direction in moved)
+
+
+@pytest.mark.parametrize("direction", BOTH)
+def test_packed_problems_of_a_bucket_share_a_key(direction: Direction) -> None:
+    """Batch and tokens of the bucket enter, not the batch's own (TransformerEngine PR 3508)."""
+    here = key(packed(), direction)
+    assert here == key(packed(tokens=1024, longest=500, batch=32), direction)
+    assert here != key(packed(tokens=1025), direction)
+    assert here != key(packed(batch=33), direction)
+
+
+def test_page_tables_move_the_key(make_problem: MakeProblem) -> None:
+    """Each table by itself, by shape and by stride (flashinfer PR 4270, item 6)."""
+    wide = replace(TABLE, strides=(63, 1))
+    keys = {
+        key(replace(make_problem(), paged=paged), Direction.FORWARD)
+        for paged in (
+            Paged(TABLE, TABLE, 128),
+            Paged(wide, TABLE, 128),
+            Paged(TABLE, wide, 128),
+            Paged(TABLE, TABLE, 127),
+        )
+    }
+    assert len(keys) == 4
+
+
+def test_functions_of_the_logits_are_keyed_by_what_they_compute(make_problem: MakeProblem) -> None:
+    def key_with(factor: float) -> str:
+        return key(replace(make_problem(), score_mod=score_mod(factor)))
+
+    assert key_with(2.0) == key_with(2.0) != key_with(3.0)
 
 
 def test_inert_spellings_share_a_key(make_problem: MakeProblem) -> None:
@@ -89,21 +166,23 @@ def test_the_frontend_moves_the_key(make_problem: MakeProblem) -> None:
     assert key(problem) != fingerprint(problem, H200, Direction.BACKWARD, "1.28.0")
 
 
+@pytest.mark.parametrize(
+    "edited",
+    ["cudnn/f16.py", "cudnn/rules/masks.py", "score_mod/derivative.py", "ragged.py"],
+)
 def test_editing_a_builder_moves_the_key(
-    make_problem: MakeProblem, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, edited: str
 ) -> None:
     package = Path(fingerprint_module.__file__).parent
-    copy = tmp_path / "cudnn"
-    copy.mkdir()
-    for source in (package / "cudnn").glob("*.py"):
-        (copy / source.name).write_bytes(source.read_bytes())
+    copy = shutil.copytree(package, tmp_path / "copy", ignore=shutil.ignore_patterns("__pycache__"))
     before = builder_revision()
-    monkeypatch.setattr(fingerprint_module.resources, "files", lambda _: tmp_path)
+    monkeypatch.setattr(fingerprint_module.resources, "files", lambda _: copy)
     builder_revision.cache_clear()
     try:
         assert builder_revision() == before
         builder_revision.cache_clear()
-        (copy / "f16.py").write_text((copy / "f16.py").read_text() + "\n# edited\n")
+        source = copy / edited
+        source.write_text(source.read_text() + "\n# edited\n")
         assert builder_revision() != before
     finally:
         builder_revision.cache_clear()

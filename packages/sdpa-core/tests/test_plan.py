@@ -18,7 +18,7 @@ from sdpa_core import (
     Plan,
     TensorSpec,
 )
-from sdpa_core.cudnn.f16 import describe
+from sdpa_core.cudnn.builder import describe
 from sdpa_core.cudnn.graph import GraphSpec, OperandKind
 from sdpa_core.cudnn.uids import F16Uid
 from sdpa_core.plan import DTYPE_CODES, FORMAT, KIND_CODES, version_number
@@ -86,8 +86,30 @@ def test_uids_are_frozen() -> None:
         "grad_query": 7,
         "grad_key": 8,
         "grad_value": 9,
+        "bias": 10,
+        "grad_bias": 11,
+        "sink": 12,
+        "grad_sink": 13,
+        "max_logit": 14,
         "seq_len_q": 20,
         "seq_len_kv": 21,
+        "cu_seq_len_q": 22,
+        "cu_seq_len_kv": 23,
+        "offsets_query": 30,
+        "offsets_key": 31,
+        "offsets_value": 32,
+        "offsets_output": 33,
+        "offsets_stats": 34,
+        "offsets_grad_output": 35,
+        "offsets_grad_query": 36,
+        "offsets_grad_key": 37,
+        "offsets_grad_value": 38,
+        "offsets_max_logit": 39,
+        "page_table_k": 40,
+        "page_table_v": 41,
+        "dropout_seed": 50,
+        "dropout_offset": 51,
+        "alibi_slopes": 60,
         "scale": 100,
     }
 

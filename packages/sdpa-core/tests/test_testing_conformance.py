@@ -14,119 +14,38 @@ from sdpa_core.dtypes import DType
 from sdpa_core.errors import NoBackendError
 from sdpa_core.mask import Alignment
 from sdpa_core.reasons import Unsupported
-from sdpa_core.testing import CASES, Result, place, round_to
+from sdpa_core.testing import CASES, NEIGHBOURS, DropoutState, Packing, round_to
 from sdpa_core.testing.conformance import ConformanceSuite
-from sdpa_core.testing.reference import visible_pairs
-
-
-class Kernel:
-    """Attention in float32, rounded where kernels with 16-bit matrix products round.
-
-    The methods are the seams at which the faulty kernels below differ.
-    """
-
-    name = "kernel"
-
-    def refusal(self, case, *, training, deterministic=False):
-        return ()
-
-    def operands(self, case, inputs):
-        return tuple(placed.read() for placed in place(case, inputs))
-
-    def scale(self, case):
-        return case.effective_scale
-
-    def band(self, case):
-        return case.band
-
-    def visible(self, case):
-        return visible_pairs(self.band(case), case.tokens_q, case.tokens_kv)
-
-    def divide(self, weights, total):
-        return weights / np.where(total == 0, 1, total)
-
-    def lse(self, lse):
-        return lse
-
-    def sum_group(self, gradient, case):
-        """Sum over the query heads that share a key head."""
-        _, _, tokens, head_dim = gradient.shape
-        group = case.heads // case.heads_kv
-        return gradient.reshape(case.batch, case.heads_kv, group, tokens, head_dim).sum(2)
-
-    def scale_of_grad_key(self, case):
-        return self.scale(case)
-
-    def result(self, arrays, case):
-        rounded = {name: round_to(array, case.dtype) for name, array in arrays.items()}
-        dtypes = dict.fromkeys(arrays, str(case.dtype))
-        if "lse" in arrays:
-            rounded["lse"], dtypes["lse"] = arrays["lse"].astype(np.float64), "float32"
-        return Result(**rounded, dtypes=dtypes)
-
-    def run(self, case, inputs, *, training, return_lse, deterministic=False):
-        group = case.heads // case.heads_kv
-        query, key, value = (x.astype(np.float32) for x in self.operands(case, inputs))
-        key, value = key.repeat(group, axis=1), value.repeat(group, axis=1)
-        scale = np.float32(self.scale(case))
-        visible = self.visible(case)
-
-        def to_io(array):
-            return round_to(array, case.dtype).astype(np.float32)
-
-        def transposed(array):
-            return np.swapaxes(array, -1, -2)
-
-        with np.errstate(all="ignore"):
-            logits = np.where(visible, scale * (query @ transposed(key)), -np.inf)
-            largest = logits.max(axis=-1, keepdims=True, initial=-np.inf)
-            largest = np.where(np.isneginf(largest), 0, largest)
-            weights = np.exp(logits - largest)
-            total = weights.sum(axis=-1, keepdims=True)
-            output = self.divide(to_io(weights) @ value, total)
-            lse = np.where(total > 0, np.log(total) + largest, -np.inf)
-            arrays = {"output": output}
-            if return_lse:
-                arrays["lse"] = self.lse(lse[..., 0])
-            if training:
-                grad = inputs.grad_output.astype(np.float32)
-                p = np.where(visible, np.exp(logits - lse), 0)
-                d_p = grad @ transposed(value)
-                d = np.sum(grad * to_io(output), axis=-1, keepdims=True)
-                d_s = to_io(np.where(visible, p * (d_p - d), 0))
-                grad_key = self.scale_of_grad_key(case) * (transposed(d_s) @ query)
-                grad_value = transposed(to_io(p)) @ grad
-                arrays["grad_query"] = scale * (d_s @ key)
-                arrays["grad_key"] = self.sum_group(grad_key, case)
-                arrays["grad_value"] = self.sum_group(grad_value, case)
-        return self.result(arrays, case)
+from sdpa_core.testing.emulation import EmulatedKernel
+from sdpa_core.testing.logits import visible_pairs
 
 
 class TestKernel(ConformanceSuite):
     @pytest.fixture
     def subject(self):
-        return Kernel()
+        return EmulatedKernel()
 
 
 REASON = Unsupported("query.dtype", "float32", "float16 or bfloat16")
 
 
-class HalfOnly(Kernel):
+class HalfOnly(EmulatedKernel):
     """Refuses one element type, as GPU backends do."""
 
-    def refusal(self, case, *, training, deterministic=False):
-        return (REASON,) if case.dtype is DType.FLOAT32 else ()
+    def refusal(self, case, **options):
+        return (REASON,) if case.dtype is DType.FLOAT32 else super().refusal(case, **options)
 
-    def run(self, case, inputs, *, training, return_lse, deterministic=False):
+    def run(self, case, inputs, **options):
         if case.dtype is DType.FLOAT32:
             raise NoBackendError(f"no backend supports this attention problem\n  kernel: {REASON}")
-        return super().run(case, inputs, training=training, return_lse=return_lse)
+        return super().run(case, inputs, **options)
+
+
+REFUSABLE = ("scale_half", "causal_br_few_keys", "lengths_bfloat16", "dropout_rate")
 
 
 class TestRefusals(ConformanceSuite):
-    cases = tuple(
-        case for case in CASES if case.name.startswith(("scale_half", "causal_br_few_keys"))
-    )
+    cases = tuple(case for case in CASES if case.name.startswith(REFUSABLE))
 
     @pytest.fixture
     def subject(self):
@@ -136,7 +55,7 @@ class TestRefusals(ConformanceSuite):
 # ---------------------------------------------------------------------------- faulty kernels
 
 
-class WrongAlignment(Kernel):
+class WrongAlignment(EmulatedKernel):
     def band(self, case):
         swapped = {
             Alignment.TOP_LEFT: Alignment.BOTTOM_RIGHT,
@@ -145,57 +64,57 @@ class WrongAlignment(Kernel):
         return replace(case.band, alignment=swapped[case.band.alignment])
 
 
-class LooksAhead(Kernel):
+class LooksAhead(EmulatedKernel):
     def band(self, case):
         return case.band if case.band.is_full else replace(case.band, right=1)
 
 
-class NoMask(Kernel):
-    def visible(self, case):
-        return np.ones((case.tokens_q, case.tokens_kv), dtype=bool)
+class NoMask(EmulatedKernel):
+    def visible(self, case, mask):
+        return np.ones((case.batch, case.heads, case.tokens_q, case.tokens_kv), dtype=bool)
 
 
-class NoScale(Kernel):
+class NoScale(EmulatedKernel):
     def scale(self, case):
         return 1.0
 
 
-class IgnoresGivenScale(Kernel):
+class IgnoresGivenScale(EmulatedKernel):
     def scale(self, case):
         return case.head_dim**-0.5
 
 
-class ScaleOfValueDim(Kernel):
+class ScaleOfValueDim(EmulatedKernel):
     def scale(self, case):
         return case.head_dim_v**-0.5 if case.scale is None else case.scale
 
 
-class NoScaleInGradKey(Kernel):
+class NoScaleInGradKey(EmulatedKernel):
     def scale_of_grad_key(self, case):
         return 1.0
 
 
-class ScaleTwoPercentOff(Kernel):
+class ScaleTwoPercentOff(EmulatedKernel):
     def scale(self, case):
         return 1.02 * case.effective_scale
 
 
-class Base2Lse(Kernel):
+class Base2Lse(EmulatedKernel):
     def lse(self, lse):
         return lse / np.log(2)
 
 
-class HalfPrecisionLse(Kernel):
+class HalfPrecisionLse(EmulatedKernel):
     def lse(self, lse):
         return round_to(lse, DType.BFLOAT16)
 
 
-class FirstHeadOfGroupOnly(Kernel):
+class FirstHeadOfGroupOnly(EmulatedKernel):
     def sum_group(self, gradient, case):
         return gradient[:, :: case.heads // case.heads_kv]
 
 
-class InterleavedGroups(Kernel):
+class InterleavedGroups(EmulatedKernel):
     """Key head ``h % Hkv`` instead of ``h // group``."""
 
     def sum_group(self, gradient, case):
@@ -204,71 +123,68 @@ class InterleavedGroups(Kernel):
         return gradient.reshape(shape).sum(1)
 
 
-class NanInUnseenRows(Kernel):
+class NanInUnseenRows(EmulatedKernel):
     def divide(self, weights, total):
         return weights / total
 
 
-class FiniteLseOfUnseenRows(Kernel):
+class FiniteLseOfUnseenRows(EmulatedKernel):
     def lse(self, lse):
         return np.where(np.isneginf(lse), -1e30, lse)
 
 
-class DropsPartialTile(Kernel):
-    def visible(self, case):
+class DropsPartialTile(EmulatedKernel):
+    def visible(self, case, mask):
         whole = case.tokens_kv // 32 * 32 or case.tokens_kv
-        return super().visible(case) & (np.arange(case.tokens_kv) < whole)
+        return super().visible(case, mask) & (np.arange(case.tokens_kv) < whole)
 
 
-class Float32Output(Kernel):
+class Float32Output(EmulatedKernel):
     def result(self, arrays, case):
         result = super().result(arrays, case)
         return replace(result, dtypes={**result.dtypes, "output": "float32"})
 
 
-class ForgetsLse(Kernel):
+class ForgetsLse(EmulatedKernel):
     def result(self, arrays, case):
         return replace(super().result(arrays, case), lse=None)
 
 
-class AlwaysReturnsLse(Kernel):
+class AlwaysReturnsLse(EmulatedKernel):
     def run(self, case, inputs, **options):
         return super().run(case, inputs, **{**options, "return_lse": True})
 
 
-class ReadsRowMajor(Kernel):
+class ReadsRowMajor(EmulatedKernel):
     """Ignores strides, as a kernel does that is handed a pointer and shapes."""
 
-    def operands(self, case, inputs):
-        return tuple(
-            replace(placed, strides=(h * s * d, s * d, d, 1)).read()
-            if placed.strides[1] != 0
-            else placed.read()
-            for placed in place(case, inputs)
-            for _, h, s, d in [placed.shape]
-        )
+    def unpacked(self, placed, packing):
+        if placed.strides[1] != 0:
+            _, h, n, d = placed.shape
+            placed = replace(placed, strides=(h * n * d, n * d, d, 1))
+        return super().unpacked(placed, packing)
 
 
-class ReadsAlignedDown(Kernel):
-    def operands(self, case, inputs):
-        return tuple(replace(placed, offset=0).read() for placed in place(case, inputs))
+class ReadsAlignedDown(EmulatedKernel):
+    def unpacked(self, placed, packing):
+        return super().unpacked(replace(placed, offset=0), packing)
 
 
-class MixesSequences(Kernel):
+class MixesSequences(EmulatedKernel):
     """Lets a masked sum over the batch in, times zero: invisible until something is not finite."""
 
-    def operands(self, case, inputs):
-        query, key, value = super().operands(case, inputs)
-        return query, key + 0 * key.sum(axis=0, keepdims=True), value
+    def read(self, case, inputs):
+        found = super().read(case, inputs)
+        return {**found, "key": found["key"] + 0 * found["key"].sum(axis=0, keepdims=True)}
 
 
-class FirstSequenceForAll(Kernel):
-    def operands(self, case, inputs):
-        query, key, value = super().operands(case, inputs)
-        return query, np.broadcast_to(key[:1], key.shape), value
+class FirstSequenceForAll(EmulatedKernel):
+    def read(self, case, inputs):
+        found = super().read(case, inputs)
+        return {**found, "key": np.broadcast_to(found["key"][:1], found["key"].shape)}
 
 
-class Unrepeatable(Kernel):
+class Unrepeatable(EmulatedKernel):
     """Adds in another order at each run."""
 
     runs = itertools.count()
@@ -279,7 +195,7 @@ class Unrepeatable(Kernel):
         return super().result(arrays, case)
 
 
-class TrainingDiffers(Kernel):
+class TrainingDiffers(EmulatedKernel):
     """Another kernel runs in training: right, but not the same bits."""
 
     def result(self, arrays, case):
@@ -288,8 +204,220 @@ class TrainingDiffers(Kernel):
         return super().result(arrays, case)
 
 
-class RunsWhatItRefuses(Kernel):
-    def refusal(self, case, *, training, deterministic=False):
+class WindowOffByOne(EmulatedKernel):
+    """cuDNN's left bound handed on as ours."""
+
+    def band(self, case):
+        left = case.band.left
+        return case.band if left is None else replace(case.band, left=max(left - 1, 0))
+
+
+class IgnoresLeftBound(EmulatedKernel):
+    def band(self, case):
+        return replace(case.band, left=None)
+
+
+class CausalWindow(EmulatedKernel):
+    """A right bound of 0 by default (R34)."""
+
+    def band(self, case):
+        return replace(case.band, right=0)
+
+
+class ForgetsLengths(EmulatedKernel):
+    def lengths(self, case):
+        return (case.tokens_q,) * case.batch, (case.tokens_kv,) * case.batch
+
+
+class AlignsByLongest(EmulatedKernel):
+    """Bottom-right from the padded lengths."""
+
+    def visible(self, case, mask):
+        visible = visible_pairs(case.band, case.tokens_q, case.tokens_kv)
+        exist = case.exists_q()[:, :, None] & case.exists_kv()[:, None, :]
+        shape = (case.batch, case.heads, case.tokens_q, case.tokens_kv)
+        return np.broadcast_to((visible & exist)[:, None], shape)
+
+
+class LengthsOfFirst(EmulatedKernel):
+    def lengths(self, case):
+        lengths_q, lengths_kv = super().lengths(case)
+        return lengths_q, lengths_kv[:1] * case.batch
+
+
+class ReadsSlack(EmulatedKernel):
+    """Multiplies what lies past a length with zeros, as cuDNN does."""
+
+    def exists_kv(self, case):
+        return np.ones((case.batch, case.tokens_kv), dtype=bool)
+
+
+class NoBias(EmulatedKernel):
+    def added(self, logits, bias):
+        return logits
+
+
+class HalfPrecisionBias(EmulatedKernel):
+    """Rounds the sum once more."""
+
+    def added(self, logits, bias):
+        return round_to(logits + bias, DType.BFLOAT16).astype(np.float32)
+
+
+class ReadsFloat32BiasAsHalf(EmulatedKernel):
+    """Another element type than the bias has (R44)."""
+
+    def read(self, case, inputs):
+        found = super().read(case, inputs)
+        if case.bias_dtype is DType.FLOAT32:
+            halves = found["bias"].astype(np.float32).view(np.float16)
+            found["bias"] = np.nan_to_num(halves[..., : found["bias"].shape[-1]])
+        return found
+
+
+class FirstHeadOfBiasGradient(EmulatedKernel):
+    def sum_bias(self, gradient, shape):
+        kept = gradient[tuple(slice(n) for n in shape)]
+        return np.broadcast_to(kept, shape)
+
+
+class MeanOfBiasGradient(EmulatedKernel):
+    def sum_bias(self, gradient, shape):
+        repeated = np.prod(gradient.shape) / max(np.prod(shape), 1)
+        return super().sum_bias(gradient, shape) / np.float32(repeated)
+
+
+class AlibiFromTopLeft(EmulatedKernel):
+    def distances(self, case):
+        aligned = replace(case, band=replace(case.band, alignment=Alignment.TOP_LEFT))
+        return super().distances(aligned)
+
+
+class SlopesFromZero(EmulatedKernel):
+    """``i`` counted from 0 instead of 1."""
+
+    def slopes(self, case, given):
+        slopes = super().slopes(case, given)
+        return slopes if given is not None else slopes * 2 ** (8 / case.heads)
+
+
+class NoSink(EmulatedKernel):
+    def sink(self, case, given):
+        return None
+
+
+class SinkOutsideMaximum(EmulatedKernel):
+    """Overflows where the sink is larger than all logits (R111)."""
+
+    def maximum(self, logits, sink):
+        return super().maximum(logits, None)
+
+
+class SinkGradientOfOneSequence(EmulatedKernel):
+    def result(self, arrays, case):
+        if "grad_sink" in arrays:
+            arrays["grad_sink"] = arrays["grad_sink"] / case.batch
+        return super().result(arrays, case)
+
+
+class TanhTimesScore(EmulatedKernel):
+    """The formula of R112."""
+
+    def softcapped(self, logits, cap):
+        return logits * np.tanh(logits / np.float32(cap))
+
+
+class NoSoftcapInBackward(EmulatedKernel):
+    def softcap_slope(self, call):
+        return np.float32(1)
+
+
+class KeepsAll(EmulatedKernel):
+    def keep(self, case):
+        return None
+
+
+class ForgetsToScaleKept(EmulatedKernel):
+    def keep(self, case):
+        keep = super().keep(case)
+        return None if keep is None else (keep > 0).astype(np.float32)
+
+
+class SeedOf32Bits(EmulatedKernel):
+    """Cuts the seed, as an int32 would (R93)."""
+
+    def state(self, case):
+        return DropoutState(self.seed % 2**32) if case.dropout_p else None
+
+
+class HidesItsSeed(EmulatedKernel):
+    def state(self, case):
+        return None
+
+
+class SinkInMaxLogit(EmulatedKernel):
+    def max_logit(self, call):
+        return call.largest.max(axis=(0, 2, 3))
+
+
+class MaxLogitOfFirstSequence(EmulatedKernel):
+    def max_logit(self, call):
+        return call.logits[:1].max(axis=(0, 2, 3), initial=-np.inf)
+
+
+class MaxLogitOfUnmasked(EmulatedKernel):
+    def max_logit(self, call):
+        return call.scaled.max(axis=(0, 2, 3), initial=-np.inf)
+
+
+class IgnoresPaddedStarts(EmulatedKernel):
+    """Sequences one after another, whatever the gaps (R56)."""
+
+    def unpacked(self, placed, packing):
+        if packing is not None:
+            tail = packing.tokens - sum(packing.lengths)
+            packing = Packing(packing.lengths, packing.padded, None, tail)
+        return super().unpacked(placed, packing)
+
+
+class LeavesGaps(EmulatedKernel):
+    def packed(self, name, array, case):
+        packing = case.packing_q if name in {"output", "lse", "grad_query"} else case.packing_kv
+        return None if packing is None else packing.pack(array)
+
+
+class FollowsKeyTable(EmulatedKernel):
+    """Values by the keys' page table."""
+
+    def gathered(self, pool, table, case):
+        self.first = table if not hasattr(self, "first") else self.first
+        return super().gathered(pool, self.first, case)
+
+
+class TableOneColumnShort(EmulatedKernel):
+    """The pages of a sequence by floor division (R63)."""
+
+    def gathered(self, pool, table, case):
+        columns = case.tokens_kv // case.page_size
+        short = table.reshape(-1)[: case.batch * columns].reshape(case.batch, columns)
+        rows = super().gathered(pool, short, case)
+        missing = case.tokens_kv - rows.shape[2]
+        return np.pad(rows, ((0, 0), (0, 0), (0, missing), (0, 0)))
+
+
+class RemembersScale(EmulatedKernel):
+    """A cache whose key lacks the scale."""
+
+    def __init__(self):
+        self.known = None
+
+    def scale(self, case):
+        self.known = case.effective_scale if self.known is None else self.known
+        return self.known
+
+
+class RunsWhatItRefuses(EmulatedKernel):
+    def refusal(self, case, **options):
         return (REASON,)
 
 
@@ -301,11 +429,11 @@ class RefusesWithoutReason(HalfOnly):
 
 
 class RefusesUnannounced(HalfOnly):
-    def refusal(self, case, *, training, deterministic=False):
+    def refusal(self, case, **options):
         return ()
 
 
-class NanInGradQuery(Kernel):
+class NanInGradQuery(EmulatedKernel):
     """What cuDNN 9.19 does on compute capability 9.0."""
 
     def result(self, arrays, case):
@@ -351,9 +479,62 @@ FAULTS = [
     (RefusesUnannounced, "float32_bhsd", "test_forward"),
     (NanInGradQuery, "key_tiles_64", "test_training"),
     (NanInGradQuery, "key_tiles_192", "test_training"),
+    (WindowOffByOne, "window_5_0", "test_forward"),
+    (WindowOffByOne, "window_4_2_br", "test_forward"),
+    (WindowOffByOne, "packed_window_gaps", "test_forward"),
+    (IgnoresLeftBound, "window_5_3", "test_forward"),
+    (CausalWindow, "window_left_only", "test_forward"),
+    (CausalWindow, "window_right_only", "test_forward"),
+    (CausalWindow, "window_none_cross", "test_forward"),
+    (ForgetsLengths, "lengths_kv", "test_forward"),
+    (ForgetsLengths, "lengths_both_causal_br", "test_training"),
+    (ForgetsLengths, "lengths_static_cache", "test_forward"),
+    (ForgetsLengths, "lengths_no_keys", "test_rows_without_keys"),
+    (LengthsOfFirst, "lengths_kv", "test_forward"),
+    (LengthsOfFirst, "packed", "test_training"),
+    (AlignsByLongest, "lengths_both_causal_br", "test_forward"),
+    (AlignsByLongest, "packed_unlike_tokens_br", "test_forward"),
+    (ReadsSlack, "lengths_kv", "test_what_lies_past_a_length_does_not_matter"),
+    (NoMask, "mask_bhss", "test_rows_without_keys"),
+    (NoMask, "mask_1h1s", "test_forward"),
+    (NoBias, "bias_111s_float32", "test_forward"),
+    (NoBias, "bias_lowest_float16", "test_forward"),
+    (HalfPrecisionBias, "bias_bfloat16", "test_forward"),
+    (ReadsFloat32BiasAsHalf, "bias_float32_float16", "test_forward"),
+    (FirstHeadOfBiasGradient, "bias_11ss_float32", "test_training"),
+    (FirstHeadOfBiasGradient, "bias_bh1s_float32", "test_training"),
+    (MeanOfBiasGradient, "bias_1hss_float32", "test_training"),
+    (AlibiFromTopLeft, "alibi_causal_br", "test_training"),
+    (AlibiFromTopLeft, "lengths_alibi_br", "test_training"),
+    (SlopesFromZero, "alibi", "test_forward"),
+    (NoSink, "sink_float32", "test_forward"),
+    (NoSink, "off_by_one", "test_forward"),
+    (NoSink, "sink_no_keys", "test_forward"),
+    (SinkOutsideMaximum, "sink_100", "test_forward"),
+    (SinkOutsideMaximum, "packed_sink_100", "test_training"),
+    (SinkGradientOfOneSequence, "sink_float32", "test_training"),
+    (SinkGradientOfOneSequence, "packed_sink_head_dim_96_bfloat16", "test_training"),
+    (TanhTimesScore, "softcap_float32", "test_forward"),
+    (TanhTimesScore, "softcap_15", "test_forward"),
+    (NoSoftcapInBackward, "softcap", "test_training"),
+    (KeepsAll, "dropout_rate", "test_dropout_keeps_what_it_should"),
+    (KeepsAll, "dropout", "test_forward"),
+    (ForgetsToScaleKept, "dropout_rate", "test_dropout_keeps_what_it_should"),
+    (SeedOf32Bits, "dropout", "test_forward"),
+    (HidesItsSeed, "dropout", "test_forward"),
+    (SinkInMaxLogit, "sink_100", "test_max_logit"),
+    (MaxLogitOfFirstSequence, "gqa_4_bshd_float32", "test_max_logit"),
+    (MaxLogitOfUnmasked, "causal_float32", "test_max_logit"),
+    (IgnoresPaddedStarts, "packed_padded_starts", "test_forward"),
+    (IgnoresPaddedStarts, "packed_padded_starts_bfloat16", "test_training"),
+    (LeavesGaps, "packed_tail", "test_forward"),
+    (LeavesGaps, "packed_gaps", "test_training"),
+    (FollowsKeyTable, "paged_value_table", "test_forward"),
+    (TableOneColumnShort, "paged_odd_tokens", "test_forward"),
 ]
 
 CASE = {case.name: case for case in CASES}
+PAIR = {pair[1].name: pair for pair in NEIGHBOURS}
 
 
 def run_test(subject, case, test):
@@ -364,14 +545,21 @@ def run_test(subject, case, test):
 def test_the_suite_finds(faulty, case, test):
     applies = getattr(getattr(ConformanceSuite, test), "holds", lambda _: True)
     assert applies(CASE[case])
-    run_test(Kernel(), CASE[case], test)
+    run_test(EmulatedKernel(), CASE[case], test)
     with pytest.raises((AssertionError, NoBackendError)):
         run_test(faulty(), CASE[case], test)
 
 
+def test_the_suite_finds_what_is_kept_from_call_to_call():
+    for kernel in (EmulatedKernel(), RemembersScale()):
+        ConformanceSuite().test_neighbours_do_not_matter(kernel, PAIR["plain_bshd"])
+    with pytest.raises(AssertionError):
+        ConformanceSuite().test_neighbours_do_not_matter(RemembersScale(), PAIR["plain_scale"])
+
+
 def test_every_property_finds_something():
     properties = {name for name in vars(ConformanceSuite) if name.startswith("test_")}
-    assert {test for _, _, test in FAULTS} == properties
+    assert {test for _, _, test in FAULTS} == properties - {"test_neighbours_do_not_matter"}
 
 
 def test_a_failure_names_tensor_place_and_tolerance():

@@ -4,14 +4,18 @@ import numpy as np
 import pytest
 
 from sdpa_core.dtypes import DType
+from sdpa_core.problem import Softmax
 from sdpa_core.testing import (
     CASES,
     MARGIN,
     Case,
+    DropoutState,
     assert_close,
     attention,
     attention_backward,
     error_scales,
+    expected,
+    features_of,
     round_to,
 )
 
@@ -21,20 +25,34 @@ NAMES = ("output", "lse", "grad_query", "grad_key", "grad_value")
 
 
 def scales_of(case):
-    return error_scales(*case.arrays(), dtype=case.dtype, band=case.band, scale=case.scale)
+    inputs, features = case.arrays(), features_of(case, dropout=DropoutState(5))
+    if not case.dropout_p:
+        features["dropout"] = None
+    bias_dtype = case.effective_bias_dtype
+    return error_scales(*inputs.operands, dtype=case.dtype, bias_dtype=bias_dtype, **features)
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_scales_are_finite_and_of_the_results_shapes(case):
-    scales = scales_of(case)
-    shapes = (case.output_shape, case.output_shape[:3])
-    shapes += (case.query_shape, case.key_shape, case.value_shape)
-    assert tuple(scale.shape for scale in scales) == shapes
-    assert all(np.isfinite(scale).all() and (scale >= 0).all() for scale in scales)
+    scales = {n: scale for n, scale in scales_of(case)._asdict().items() if scale is not None}
+    shapes = {
+        "output": case.output_shape,
+        "lse": case.output_shape[:3],
+        "max_logit": (case.heads,),
+        "grad_query": case.query_shape,
+        "grad_key": case.key_shape,
+        "grad_value": case.value_shape,
+    }
+    if case.bias is not None:
+        shapes["grad_bias"] = case.shape_of(case.bias)
+    if case.softmax is Softmax.LEARNABLE:
+        shapes["grad_sink"] = (case.heads,)
+    assert {name: scale.shape for name, scale in scales.items()} == shapes
+    assert all(np.isfinite(scale).all() and (scale >= 0).all() for scale in scales.values())
 
 
 def test_inference_needs_no_gradient():
-    query, key, value, _ = Case("inference").arrays()
+    query, key, value, _ = Case("inference").arrays().operands
     scales = error_scales(query, key, value, dtype=DType.BFLOAT16)
     assert scales.grad_query is scales.grad_key is scales.grad_value is None
 
@@ -42,11 +60,10 @@ def test_inference_needs_no_gradient():
 @pytest.mark.parametrize("dtype", ULP, ids=str)
 def test_scales_are_a_few_roundings_on_normal_data(dtype):
     case = Case("normal", dtype=dtype)
-    inputs = case.arrays()
-    exact = (*attention(*inputs[:3]), *attention_backward(*inputs))
+    exact, scales = expected(case)
     ratios = {
-        name: np.sqrt(np.mean(scale**2) / np.mean(result**2)) / ULP[dtype]
-        for name, scale, result in zip(NAMES, scales_of(case), exact, strict=True)
+        name: np.sqrt(np.mean(scales[name] ** 2) / np.mean(exact[name] ** 2)) / ULP[dtype]
+        for name in NAMES
         if name != "lse"
     }
     if dtype is DType.FLOAT32:
@@ -64,9 +81,44 @@ def test_the_lse_is_good_to_float32_in_every_type():
 def test_a_sum_that_cancels_is_measured_by_its_terms():
     """Nearly equal keys: dQ is what remains of terms a hundred times as large."""
     case = Case("cancelling", tokens_q=64, tokens_kv=64, logits="very_negative")
-    grad_query = attention_backward(*case.arrays()).grad_query
+    grad_query = attention_backward(*case.arrays().operands).grad_query
     relative = np.linalg.norm(scales_of(case).grad_query) / np.linalg.norm(grad_query)
     assert 0.1 < relative < 1.0
+
+
+def test_a_key_of_no_weight_costs_no_accuracy():
+    """A bias of the lowest finite number hides: the other keys' rows stay as exact as before."""
+    bias = np.zeros((1, 1, 1, 48))
+    bias[..., 40:] = -3e38
+    inputs, heavy = Case("weights").arrays(), np.zeros((1, 1, 1, 48))
+    scales = error_scales(*inputs.operands, dtype=DType.FLOAT32, bias=bias)
+    plain = error_scales(*inputs.operands, dtype=DType.FLOAT32, bias=heavy)
+    assert scales.lse.max() < 2 * plain.lse.max()
+    assert scales.grad_key.max() < 3 * plain.grad_key.max()
+
+
+def test_rows_whose_lse_float32_cannot_resolve_are_not_judged():
+    lowest = np.full((1, 1, 1, 48), -3e38)
+    case = Case("unresolved", dtype=DType.FLOAT32)
+    scales = error_scales(*case.arrays().operands, dtype=DType.FLOAT32, bias=lowest)
+    assert scales.grad_value.min() > 1.0
+    assert scales.output.max() < 2.0
+
+
+def test_features_leave_their_mark():
+    case = Case("features", tokens_q=20, dtype=DType.FLOAT32)
+    query, key, value, grad = case.arrays().operands
+
+    def scales(**features):
+        return error_scales(query, key, value, grad, dtype=DType.FLOAT32, **features)
+
+    short = scales(lengths_q=[20, 7], lengths_kv=[48, 11])
+    assert (short.output[1, :, 7:] == 0).all()
+    assert (short.grad_key[1, :, 11:] < 1e-30).all()
+    capped = scales(softcap=0.1)
+    assert capped.grad_query.mean() < scales().grad_query.mean()
+    sunk = scales(softmax=Softmax.LEARNABLE, sink=[100.0, 0.0])
+    assert sunk.lse[:, 0].min() > 5 * sunk.lse[:, 1].max()
 
 
 def test_zero_is_expected_exactly_up_to_underflow():
@@ -77,7 +129,7 @@ def test_zero_is_expected_exactly_up_to_underflow():
 @pytest.mark.parametrize("dtype", ULP, ids=str)
 def test_a_rounded_oracle_is_within_one_scale(dtype):
     case = Case("rounded", dtype=dtype)
-    query, key, value, _ = case.arrays()
+    query, key, value, _ = case.arrays().operands
     output = attention(query, key, value).output
     assert_close("output", round_to(output, dtype), output, scales_of(case).output, margin=1.0)
 

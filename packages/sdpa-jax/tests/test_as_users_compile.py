@@ -123,3 +123,64 @@ for spec in (P("x"), P(None, None, "x")):
 """,
         devices=2,
     )
+
+
+def test_features_over_eight_devices() -> None:
+    """Sequences, their lengths and their biases over devices; a sink and slopes for all."""
+    run(
+        """
+mesh = jax.make_mesh((8,), ("x",), axis_types=(jax.sharding.AxisType.Auto,))
+query, key, value = (
+    jnp.asarray(rng.standard_normal((8, 6, n, 8)), jnp.float32) for n in (4, 2, 2)
+)
+bias = jnp.asarray(rng.standard_normal((8, 1, 6, 6)), jnp.float32)
+row = jnp.asarray(rng.standard_normal((1, 4, 1, 6)), jnp.float32)
+sink = jnp.asarray(rng.standard_normal(4), jnp.float32)
+lengths = jnp.arange(8) % 7
+def grads(q, k, v, b, r, s, n):
+    def loss(q, k, v, b, r, s):
+        out = dot_product_attention(
+            q, k, v, b + r, sink=s, key_value_seq_lengths=n, alibi=True, is_causal=True
+        )
+        return (out ** 2).sum()
+    return jax.grad(loss, (0, 1, 2, 3, 4, 5))(q, k, v, b, r, s)
+whole = grads(query, key, value, bias, row, sink, lengths)
+specs = (P("x"),) * 4 + (P(), P())
+part = jax.shard_map(grads, mesh=mesh, in_specs=(*specs, P("x")), out_specs=specs)
+for mine, other in zip(jax.jit(part)(query, key, value, bias, row, sink, lengths), whole):
+    close(mine, other, 1e-5)
+
+def shared(b, q, k, v):
+    return jax.grad(lambda b: (dot_product_attention(q, k, v, b) ** 2).sum())(b)
+part = jax.shard_map(
+    shared, mesh=mesh, in_specs=(P(), P("x"), P("x"), P("x")), out_specs=P()
+)
+close(part(bias[:1], query, key, value), shared(bias[:1], query, key, value), 1e-5)
+""",
+        devices=8,
+    )
+
+
+def test_packed_sequences_of_each_device() -> None:
+    run(
+        """
+from sdpa_jax import varlen_attention
+mesh = jax.make_mesh((2,), ("x",), axis_types=(jax.sharding.AxisType.Auto,))
+query, key, value = (
+    jnp.asarray(rng.standard_normal((16, n, 8)), jnp.float32) for n in (4, 2, 2)
+)
+bounds = jnp.array([[0, 3, 8], [0, 6, 7]])
+def grads(q, k, v, cu):
+    f = lambda *x: (varlen_attention(*x, cu[0], cu[0], 8, 8, is_causal=True) ** 2).sum()
+    return jax.grad(f, (0, 1, 2))(q, k, v)
+found = jax.jit(jax.shard_map(grads, mesh=mesh, in_specs=P("x"), out_specs=P("x")))(
+    query, key, value, bounds
+)
+for i in range(2):
+    part = slice(8 * i, 8 * i + 8)
+    right = grads(query[part], key[part], value[part], bounds[i : i + 1])
+    for mine, other in zip(found, right):
+        close(mine[part], other, 1e-5)
+""",
+        devices=2,
+    )

@@ -1,21 +1,32 @@
-"""The conformance suite of sdpa_core on the reference, and on the cuDNN path with a fake cuDNN."""
+"""The conformance suite of sdpa_core on the reference, and on the cuDNN path with a fake cuDNN.
 
+JAX compiles every call, so a part of the cases stands for all; SDPA_EVERY_CASE=1 runs them all.
+"""
+
+import os
 from collections.abc import Iterator
 
 import pytest
 
 from sdpa_core import DeviceSpec
+from sdpa_core.testing import CASES, covering
 from sdpa_core.testing.conformance import ConformanceSuite
 from sdpa_jax.testing import JaxSubject, fake_cudnn
 
+_CASES = CASES if os.environ.get("SDPA_EVERY_CASE") else covering(CASES)
+
 
 class TestReference(ConformanceSuite):
+    cases = _CASES
+
     @pytest.fixture
     def subject(self) -> JaxSubject:
         return JaxSubject("jax reference", implementation="reference")
 
 
 class TestFakeCudnn(ConformanceSuite):
+    cases = _CASES
+
     # One fake for all tests: JAX keeps what it compiled for it.
     @pytest.fixture(scope="class")
     @classmethod

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from sdpa_core import DeviceSpec, DType
-from sdpa_core.testing import CASES, LARGE_CASES, Case
+from sdpa_core.testing import CASES, LARGE_CASES, Case, covering
 from sdpa_core.testing.conformance import ConformanceSuite, assert_matches, run
 from sdpa_jax import SlowAttentionWarning, dot_product_attention, explain
 from sdpa_jax.cudnn import TARGET
@@ -21,6 +21,8 @@ from sdpa_jax.device import device_spec
 from sdpa_jax.testing import JaxSubject
 
 pytestmark = pytest.mark.gpu
+
+EVERY_CASE = CASES + LARGE_CASES
 
 attend = partial(dot_product_attention, is_causal=True, implementation="cudnn")
 
@@ -62,7 +64,7 @@ def assert_equal(found: Any, expected: Any) -> None:
 
 
 class TestCudnn(ConformanceSuite):
-    cases = CASES + LARGE_CASES
+    cases = EVERY_CASE if os.environ.get("SDPA_EVERY_CASE") else covering(CASES) + LARGE_CASES
 
     @pytest.fixture
     def subject(self, spec: DeviceSpec) -> JaxSubject:
@@ -70,7 +72,7 @@ class TestCudnn(ConformanceSuite):
 
 
 class TestReferenceOnCuda(ConformanceSuite):
-    cases = tuple(case for case in CASES if case.dtype is DType.FLOAT32)
+    cases = tuple(case for case in covering(CASES) if case.dtype is DType.FLOAT32)
 
     @pytest.fixture
     def subject(self) -> JaxSubject:
@@ -80,7 +82,8 @@ class TestReferenceOnCuda(ConformanceSuite):
         """XLA fuses a program without the log-sum-exp differently: values are equal, bits not."""
         for training, return_lse in ((False, False), (False, True), (True, True)):
             result = run(subject, case, training=training, return_lse=return_lse)
-            assert_matches(result, case, ("output",))
+            if result is not None:
+                assert_matches(result, case, ("output",))
 
 
 class TestChoice:

@@ -167,6 +167,194 @@ class TestVmap:
         assert found.shape == (0, B, T, N, H)
 
 
+#: Operands by name with their shapes, for one example.
+FEATURES: dict[str, tuple[int, ...]] = {
+    "query": (B, T, N, H),
+    "key": (B, T, N, H),
+    "value": (B, T, N, H),
+    "bias": (1, N, T, T),
+    "sink": (N,),
+    "query_seq_lengths": (B,),
+    "key_value_seq_lengths": (B,),
+}
+
+
+def example(name: str, seed: int) -> jax.Array:
+    if name.endswith("lengths"):
+        return jax.random.randint(jax.random.key(seed), FEATURES[name], 0, T + 1)
+    operand = array(*FEATURES[name], seed=seed + list(FEATURES).index(name))
+    return operand.astype(jnp.float32) if name == "sink" else operand
+
+
+def loss_of(names: tuple[str, ...]) -> Callable[..., jax.Array]:
+    """Of operands with these names."""
+
+    def of(*operands: jax.Array) -> jax.Array:
+        given = dict(zip(names, operands, strict=True))
+        first = [given.pop(name) for name in ("query", "key", "value")]
+        out = dot_product_attention(*first, **given)
+        weights = jnp.arange(out.size, dtype=jnp.float32).reshape(out.shape) / out.size
+        return (out.astype(jnp.float32) * weights).sum()
+
+    return of
+
+
+class TestVmapOfFeatures:
+    """Mapped over any subset of operands: values and gradients are those of a loop."""
+
+    @pytest.mark.parametrize(
+        "further",
+        [("bias",), ("sink",), ("query_seq_lengths", "key_value_seq_lengths")],
+        ids=lambda names: names[0],
+    )
+    @pytest.mark.parametrize("which", range(4))
+    def test_every_subset(self, further: tuple[str, ...], which: int) -> None:
+        names = ("query", "key", "value", *further)
+        mapped = [which & 1, which & 2, which & 2, *(3 - which & 1 for _ in further)]
+        if not any(mapped):
+            mapped[0] = 1
+        operands = [
+            jnp.stack([example(name, 10 * i) for i in range(3)]) if is_mapped else example(name, 0)
+            for name, is_mapped in zip(names, mapped, strict=True)
+        ]
+        wanted = tuple(i for i, name in enumerate(names) if not name.endswith("lengths"))
+        function = jax.value_and_grad(loss_of(names), wanted)
+        found = jax.vmap(function, [0 if m else None for m in mapped])(*operands)
+        assert_same(found, stacked(function, 3, *zip(operands, mapped, strict=True)))
+
+    def test_gradient_of_a_shared_bias_is_the_sum(self) -> None:
+        names = ("query", "key", "value", "bias")
+        operands = [jnp.stack([example(name, i) for i in range(3)]) for name in names[:3]]
+        bias = example("bias", 0)
+
+        def total(bias: jax.Array) -> jax.Array:
+            return jax.vmap(loss_of(names), (0, 0, 0, None))(*operands, bias).sum()
+
+        each = jax.vmap(jax.grad(loss_of(names), 3), (0, 0, 0, None))(*operands, bias)
+        assert_same(jax.grad(total)(bias), each.astype(jnp.float32).sum(0).astype(bias.dtype))
+
+    def test_largest_logits_of_each_example(self) -> None:
+        operands = [array(3, *x.shape, seed=i) for i, x in enumerate(QKV)]
+        function = partial(attend, return_max_logit=True, implementation="reference")
+        found = jax.vmap(function)(*operands)
+        assert_same(found, stacked(function, 3, *((x, True) for x in operands)))
+
+    def test_examples_without_a_batch(self) -> None:
+        """One length for each example of ``[T, N, H]``, and a mask made inside."""
+        operands = [array(3, T, N, H, seed=i) for i in range(3)]
+        lengths = jnp.array([2, 6, 0])
+
+        def one(query: jax.Array, key: jax.Array, value: jax.Array, n: jax.Array) -> jax.Array:
+            mask = jnp.arange(T) < T - 1
+            return attend(query, key, value, mask=mask, key_value_seq_lengths=n)
+
+        found = jax.vmap(one)(*operands, lengths)
+        assert_same(found, stacked(one, 3, *((x, True) for x in (*operands, lengths))))
+
+    def test_segments_of_each_example(self) -> None:
+        operands = [array(3, T, N, H, seed=i) for i in range(3)]
+        ids = jnp.arange(3 * T).reshape(3, T) // 4
+
+        def one(*x: jax.Array) -> jax.Array:
+            return attend(*x[:3], segment_ids=x[3])
+
+        found = jax.vmap(one)(*operands, ids)
+        assert_same(found, stacked(one, 3, *((x, True) for x in (*operands, ids))))
+
+    def test_sum_of_examples_with_one_score_mod(self) -> None:
+        """The function reads the number of the sequence, which is the example's own."""
+
+        def mod(graph: Any, score: Any, x: Any) -> Any:
+            return score * (1.0 + graph.to_float(graph.gen_index(score, 0))) + x
+
+        def one(query: jax.Array, x: jax.Array) -> jax.Array:
+            return dot_product_attention(query, *QKV[1:], score_mod=mod, score_mod_args=(x,))
+
+        queries, x = array(3, *QKV[0].shape), array(3, T, T).astype(jnp.float32)
+        assert_same(jax.vmap(one)(queries, x), stacked(one, 3, (queries, True), (x, True)))
+
+    @pytest.mark.parametrize("keys_are_mapped", [False, True])
+    def test_dropout(self, keys_are_mapped: bool) -> None:
+        """An example drops what its key says, wherever in a batch it is."""
+        queries = array(3, *QKV[0].shape)
+        key = jax.random.key(5)
+        keys = jax.random.split(key, 3) if keys_are_mapped else key
+
+        def one(query: jax.Array, key: jax.Array) -> jax.Array:
+            return attend(query, *QKV[1:], dropout_rate=0.5, dropout_key=key)
+
+        found = jax.vmap(one, (0, 0 if keys_are_mapped else None))(queries, keys)
+        assert_same(found, stacked(one, 3, (queries, True), (keys, keys_are_mapped)))
+
+    def test_nested(self) -> None:
+        names = ("query", "key", "value", "bias")
+        outer = [jnp.stack([example(n, i) for i in range(2)]) for n in names[:3]]
+        biases = jnp.stack([example("bias", i) for i in range(3)])
+        function = jax.vmap(jax.vmap(loss_of(names), (None, None, None, 0)), (0, 0, 0, None))
+        expected = [
+            [loss_of(names)(*(x[i] for x in outer), bias) for bias in biases] for i in range(2)
+        ]
+        assert_same(function(*outer, biases), jnp.array(expected))
+
+    def test_jacobian(self) -> None:
+        query, key, value = (array(1, 2, 1, 8, seed=i).astype(jnp.bfloat16) for i in range(3))
+        found = jax.jacrev(lambda q: dot_product_attention(q, key, value).astype(jnp.float32))(
+            query
+        )
+        assert found.shape == (*query.shape, *query.shape)
+        (column,) = jax.vjp(
+            lambda q: dot_product_attention(q, key, value).astype(jnp.float32)[0, 0, 0, 3], query
+        )[1](1.0)
+        assert_same(found[0, 0, 0, 3], column)
+
+
+class TestGradientsAreComputedWhereTheyAreWanted:
+    """A frozen bias or sink costs nothing."""
+
+    def gradients(self, wanted: int | tuple[int, ...]) -> int:
+        names = ("query", "key", "value", "bias", "sink")
+        operands = [example(name, 0) for name in names]
+        jaxpr = jax.make_jaxpr(jax.grad(loss_of(names), wanted))(*operands).jaxpr
+        return results_of("sdpa_backward", jaxpr)
+
+    def test_frozen(self) -> None:
+        assert self.gradients((0, 1, 2)) == 3
+        assert self.gradients((0, 3)) == 4
+        assert self.gradients((0, 4)) == 4
+        assert self.gradients((3, 4)) == 5
+
+    def test_mask_is_no_bias_to_be_trained(self) -> None:
+        mask = jnp.ones((T, T), bool)
+        function = jax.grad(lambda q: attend(q, *QKV[1:], mask=mask).astype(jnp.float32).sum())
+        assert results_of("sdpa_backward", jax.make_jaxpr(function)(QKV[0]).jaxpr) == 3
+
+    @pytest.mark.parametrize("wrap", [jax.jit, jax.checkpoint], ids=["jit", "checkpoint"])
+    def test_inside_other_transforms(self, wrap: Callable[..., Any]) -> None:
+        names = ("query", "key", "value", "bias", "sink")
+        operands = [example(name, 0) for name in names]
+        function = jax.grad(wrap(loss_of(names)), 0)
+        assert results_of("sdpa_backward", jax.make_jaxpr(function)(*operands).jaxpr) == 3
+        assert_same(function(*operands), jax.grad(loss_of(names))(*operands))
+
+
+def results_of(primitive: str, jaxpr: Any) -> int:
+    """How many results the only use of a primitive has."""
+    found: list[int] = []
+
+    def walk(jaxpr: Any) -> None:
+        for equation in jaxpr.eqns:
+            if equation.primitive.name == primitive:
+                found.append(len(equation.outvars))
+            inner = jax.tree.leaves(list(equation.params.values()), is_leaf=has_equations)
+            for x in inner:
+                if has_equations(x):
+                    walk(x)
+
+    walk(jaxpr)
+    (count,) = found
+    return count
+
+
 class TestScanAndCheckpoint:
     def layers(self, query: jax.Array) -> jax.Array:
         def layer(x: jax.Array, _: None) -> tuple[jax.Array, None]:

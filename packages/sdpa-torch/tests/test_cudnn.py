@@ -18,28 +18,29 @@ from sdpa_core import (
     SlowAttentionWarning,
 )
 from sdpa_core.config import settings
-from sdpa_torch import attend, cudnn
+from sdpa_torch import attend, paged_attention, varlen_attention
 from sdpa_torch import scaled_dot_product_attention as sdpa
+from sdpa_torch.cudnn import runtime
 from sdpa_torch.testing import FakeRuntime, fake_cudnn
 
 
 @pytest.fixture(autouse=True)
 def fresh_executor() -> object:
-    cudnn._executor.cache_clear()
+    runtime.executor.cache_clear()
     yield
-    cudnn._executor.cache_clear()
+    runtime.executor.cache_clear()
 
 
 def test_another_executor_abi_names_the_fix(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "sdpa_ffi", SimpleNamespace(EXECUTOR_ABI=2))
     with pytest.raises(SdpaEnvironmentError, match=r"ABI 1, sdpa-ffi has 2.* pip install -U"):
-        cudnn._executor()
+        runtime.executor()
 
 
 def test_no_executor_names_the_fix(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "sdpa_ffi", None)
     with pytest.raises(SdpaEnvironmentError, match=r"pip install sdpa-ffi$"):
-        cudnn._executor()
+        runtime.executor()
 
 
 def test_importing_loads_neither_the_executor_nor_cudnn_nor_jax() -> None:
@@ -153,3 +154,42 @@ def test_settings_that_were_read_again_count(monkeypatch: pytest.MonkeyPatch) ->
             sdpa(query, query, query)
         monkeypatch.undo()
         settings.cache_clear()
+
+
+def test_nothing_waits_for_the_device(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Lengths, offsets, masks of slack, seeds: all of it can be captured in a CUDA graph."""
+
+    def forbidden(*_: Any, **__: Any) -> None:
+        raise AssertionError("the host asked for a value")
+
+    def ints(*numbers: int) -> torch.Tensor:
+        return torch.tensor(numbers, dtype=torch.int32)
+
+    dense = [rand(2, 4, 16, 8).requires_grad_() for _ in range(3)]
+    packed = [rand(12, 4, 8).requires_grad_() for _ in range(3)]
+    sink = torch.zeros(4, requires_grad=True)
+    lengths, cu = ints(9, 0), ints(0, 5, 5, 11)
+    pool, table = rand(4, 16, 4, 8), ints(0, 1, 2, 3).reshape(2, 2)
+    with fake_cudnn("h200", 92800):
+        monkeypatch.setattr(FakeRuntime, "load", lambda *_: lambda *_: None)
+        for name in (
+            "item",
+            "cpu",
+            "tolist",
+            "numpy",
+            "nonzero",
+            "__bool__",
+            "__int__",
+            "__index__",
+        ):
+            monkeypatch.setattr(torch.Tensor, name, forbidden)
+        options: dict[str, Any] = {"backend": "cudnn", "return_max_logit": True}
+        bound: dict[str, Any] = {"seq_lens_q": lengths, "seq_lens_kv": lengths, "is_causal": True}
+        sdpa(*dense, sink=sink, backend="cudnn", **bound)[0].sum().backward()
+        sdpa(*dense, rand(16, 16) > 0, 0.1, backend="cudnn").sum().backward()
+        varlen_attention(*packed, cu, cu, 6, 6, backend="cudnn").sum().backward()
+        with torch.no_grad():
+            sdpa(*dense, **bound, **options)
+            varlen_attention(*packed, cu, cu, 6, 6, **options)
+            paged_attention(dense[0], pool, pool, table, lengths, backend="cudnn")
+    attend._prepare.cache_clear()

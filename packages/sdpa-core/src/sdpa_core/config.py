@@ -30,12 +30,17 @@ class Settings:
         workspace_share: largest share of device memory that one plan may use as workspace, from
             ``SDPA_WORKSPACE_SHARE``. cuDNN's workspace can grow with the square of the sequence
             length (deterministic backward on Hopper: 2 GB at B 2, H 8, S 8192).
+        log: what is written to stderr, from ``SDPA_LOG`` (comma separated): ``plans``.
     """
 
     backends: tuple[str, ...] = ()
     fallback: Fallback = Fallback.WARN
     workspace_share: float = 0.25
+    log: tuple[str, ...] = ()
 
+
+#: What ``SDPA_LOG`` may name.
+LOG_TOPICS = frozenset(("plans",))
 
 #: Variables that change which kernels cuDNN may choose, or how they are built.
 PLAN_VARIABLES = (
@@ -47,11 +52,11 @@ PLAN_VARIABLES = (
 
 def read(environ: Mapping[str, str]) -> Settings:
     """Settings from these variables; a bad value is an error that names the variable."""
-    names = environ.get("SDPA_BACKENDS", "")
     return Settings(
-        backends=tuple(name.strip() for name in names.split(",") if name.strip()),
+        backends=_names(environ.get("SDPA_BACKENDS", "")),
         fallback=_fallback(environ.get("SDPA_FALLBACK", Fallback.WARN)),
         workspace_share=_share(environ.get("SDPA_WORKSPACE_SHARE", "0.25")),
+        log=_log(environ.get("SDPA_LOG", "")),
     )
 
 
@@ -61,6 +66,18 @@ def plan_environment() -> tuple[tuple[str, str], ...]:
     Part of every plan's key. Read each time, because cuDNN reads them each time.
     """
     return tuple((name, os.environ[name]) for name in PLAN_VARIABLES if os.environ.get(name))
+
+
+def _names(value: str) -> tuple[str, ...]:
+    return tuple(name.strip() for name in value.split(",") if name.strip())
+
+
+def _log(value: str) -> tuple[str, ...]:
+    topics = _names(value)
+    if not LOG_TOPICS.issuperset(topics):
+        allowed = ", ".join(sorted(LOG_TOPICS))
+        raise ValueError(f"SDPA_LOG = {value!r}; expected names among {allowed}")
+    return topics
 
 
 def _fallback(value: str) -> Fallback:

@@ -5,29 +5,46 @@ from __future__ import annotations
 import sys
 import threading
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from .backend import Answer
 from .device import DeviceSpec
 from .errors import SlowAttentionWarning
 from .problem import AttentionProblem
-from .reasons import Unsupported, Verdict
+from .reasons import Verdict
+from .words import features, notes, tensors
 
 if TYPE_CHECKING:
     from .policy import Choice, Decision
 
 
 def problem_lines(problem: AttentionProblem) -> Iterator[str]:
-    """The operands, one a line, then everything else that was asked for."""
-    for name in ("query", "key", "value"):
-        yield f"  {name:<6} {getattr(problem, name)}"
-    wants = {
-        "training": problem.training,
-        "return_lse": problem.return_lse,
-        "deterministic": problem.deterministic,
-    }
-    asked = [name for name, wanted in wants.items() if wanted] or ["inference"]
-    yield f"  mask   {problem.band}; {', '.join(asked)}"
+    """The tensors as a table, then every feature that was asked for."""
+    rows = [
+        (seen.name, str(list(seen.spec.shape)), str(list(seen.spec.strides)), seen.spec.dtype)
+        + ((seen.remark,) if seen.remark else ())
+        for seen in tensors(problem)
+    ]
+    yield from aligned([("tensor", "shape", "strides", "dtype"), *rows])
+    # The mask and whether gradients follow are always told.
+    told = {"band": str(problem.band), "training": "no", **features(problem)}
+    yield from aligned((_LABELS.get(name, name), text) for name, text in told.items())
+
+
+#: What callers call a field of the problem, where that is not its name.
+_LABELS = {"band": "mask", "bias_grad": "gradient of bias", "sink_grad": "gradient of sink"}
+
+
+def aligned(rows: Iterable[Sequence[str]], indent: str = "  ") -> Iterator[str]:
+    """Rows of cells as lines of aligned columns."""
+    rows = list(rows)
+    count = max((len(row) for row in rows), default=0)
+    widths = [max(len(row[i]) for row in rows if i < len(row)) for i in range(count)]
+    for row in rows:
+        cells = (cell.ljust(width) for cell, width in zip(row, widths, strict=False))
+        yield indent + "  ".join(cells).rstrip()
 
 
 def choice_lines(
@@ -39,7 +56,21 @@ def choice_lines(
     for choice in choices:
         yield f"{choice.direction}: {_chosen(choice)}"
         for name, answer in choice.rejected:
-            yield from _refusal_lines(name, answer.reasons)
+            yield from _refusal_lines(name, answer)
+            if fixes := _fixes([answer]):
+                yield f"    to change: {'; '.join(fixes)}"
+    told = costs(problem, device, choices)
+    if told:
+        yield "notes:"
+        yield from (f"  {note}" for note in told)
+
+
+def costs(
+    problem: AttentionProblem, device: DeviceSpec, choices: Sequence[Choice]
+) -> tuple[str, ...]:
+    """The notes on the directions that cuDNN runs."""
+    directions = [choice.direction for choice in choices if choice.backend == "cudnn"]
+    return notes(problem, device, directions) if directions else ()
 
 
 def _chosen(choice: Choice) -> str:
@@ -53,25 +84,31 @@ def _chosen(choice: Choice) -> str:
     return f"{choice.backend} ({answer.verdict} by {answer.tier}{size})"
 
 
-def _refusal_lines(name: str, reasons: Sequence[Unsupported]) -> Iterator[str]:
-    for reason in reasons:
-        yield f"  {name + ':':<11}{reason}"
+def _refusal_lines(name: str, answer: Answer) -> Iterator[str]:
+    yield f"  {name}: {answer.verdict} by {answer.tier}"
+    for reason in answer.reasons:
+        yield f"    {replace(reason, hint='')}"
+
+
+def _fixes(answers: Iterable[Answer]) -> list[str]:
+    hints = (reason.hint for answer in answers for reason in answer.reasons)
+    return list(dict.fromkeys(hint for hint in hints if hint))
 
 
 def no_backend_message(
     problem: AttentionProblem, device: DeviceSpec, choices: Sequence[Choice]
 ) -> str:
-    """The text of ``NoBackendError``: operands, a block per backend, what to change."""
+    """The text of ``NoBackendError``: tensors, a block per backend, what to change."""
     lines = [f"no backend supports this attention problem on {device}", *problem_lines(problem)]
-    hints: list[str] = []
+    refused: list[Answer] = []
     for choice in choices:
         if choice.backend is not None:
             continue
         lines.append(f"{choice.direction}:")
         for name, answer in choice.rejected:
-            lines.extend(_refusal_lines(name, answer.reasons))
-            hints.extend(reason.hint for reason in answer.reasons if reason.hint)
-    lines.append("To change: " + "; ".join(dict.fromkeys([*hints, _REFERENCE_HINT])) + ".")
+            lines.extend(_refusal_lines(name, answer))
+            refused.append(answer)
+    lines.append("To change: " + "; ".join((*_fixes(refused), _REFERENCE_HINT)) + ".")
     return "\n".join(lines)
 
 

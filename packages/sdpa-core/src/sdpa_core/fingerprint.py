@@ -8,14 +8,17 @@ across processes and machines.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import fields, is_dataclass
 from enum import Enum
 from functools import cache
 from hashlib import sha256
 from importlib import resources
+from importlib.resources.abc import Traversable
 
 from .config import plan_environment
-from .cudnn.f16 import describe
+from .cudnn.builder import describe
+from .cudnn.dimensions import declared
 from .device import DeviceSpec
 from .plan import FORMAT
 from .problem import AttentionProblem, Direction
@@ -38,20 +41,27 @@ def render(value: object) -> str:
 
 @cache
 def builder_revision() -> str:
-    """sha256 of all sources of the cuDNN backend."""
-    folder = resources.files(__package__) / "cudnn"
-    digest = sha256()
-    for source in sorted(folder.iterdir(), key=lambda entry: entry.name):
-        if source.name.endswith(".py"):
+    """sha256 of all sources that make graphs."""
+    package = resources.files(__package__)
+    digest = sha256((package / "ragged.py").read_bytes())
+    for folder in (package / "cudnn", package / "score_mod"):
+        for source in _sources(folder):
             digest.update(source.read_bytes())
     return digest.hexdigest()
+
+
+def _sources(folder: Traversable) -> Iterator[Traversable]:
+    for entry in sorted(folder.iterdir(), key=lambda entry: entry.name):
+        if entry.is_dir():
+            yield from _sources(entry)
+        elif entry.name.endswith(".py"):
+            yield entry
 
 
 def fingerprint(
     problem: AttentionProblem, device: DeviceSpec, direction: Direction, frontend_version: str
 ) -> str:
     """The key of a plan: 64 hexadecimal digits."""
-    problem = problem.for_direction(direction)
     text = render(
         (
             FORMAT,
@@ -60,7 +70,7 @@ def fingerprint(
             frontend_version,
             (device.sm, device.sm_count, device.cudnn_version),
             direction,
-            problem,
+            declared(problem, device, direction),
             describe(problem, device, direction),
         )
     )

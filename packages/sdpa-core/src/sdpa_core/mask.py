@@ -46,13 +46,19 @@ class Band:
         right = None if self.right is None else self.right + shift
         return left, right
 
-    def normalized(self, sq: int, skv: int) -> Band:
+    def normalized(self, sq: int, skv: int, *, same_lengths: bool = True) -> Band:
         """The one spelling of this band for these lengths.
 
         A bound that hides nothing is dropped, and a bottom-right band becomes a top-left one
         wherever its bounds stay non-negative (always, for ``sq <= skv``, up to the left bound):
         cuDNN combines top-left bands with more features.
+
+        Args:
+            same_lengths: every sequence has these lengths. Otherwise they are the longest, each
+                sequence has its own bottom-right diagonal, and such a band stays as it is.
         """
+        if not same_lengths and self.alignment is Alignment.BOTTOM_RIGHT:
+            return Band() if self.is_full else self
         left, right = self.limits(sq, skv)
         if right is not None and right >= skv - 1:
             right = None

@@ -20,6 +20,7 @@ All integers are little endian.
 |     88 |    32 | sha256 of everything from offset 152 on: integrity, not trust            |
 |    120 |    32 | name of cuDNN's engine, UTF-8, padded with NUL                           |
 |    152 |  32 n | bindings: i64 uid, u64 bytes, u32 kind, u32 flags, u32 dtype, u32 0      |
+|        |       | (flags: 1, clear the operand before each launch)                         |
 |        |       | the blob                                                                 |
 """
 
@@ -107,7 +108,9 @@ class Plan:
     def to_bytes(self) -> bytes:
         """The binary form described above."""
         bindings = b"".join(
-            _BINDING.pack(o.uid, o.extent, KIND_CODES[o.kind], 0, DTYPE_CODES[o.dtype], 0)
+            _BINDING.pack(
+                o.uid, o.extent, KIND_CODES[o.kind], int(o.zero_fill), DTYPE_CODES[o.dtype], 0
+            )
             for o in self.graph.operands
         )
         header = _HEADER.pack(

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections import Counter, OrderedDict
-from collections.abc import Callable, Hashable
+import time
+from collections import Counter, OrderedDict, defaultdict
+from collections.abc import Callable, Hashable, Mapping
 from concurrent.futures import CancelledError, Future
 from typing import Generic, TypeVar
+
+from .events import EACH_CALL, Event, logger, stages, tell, wanted
 
 V = TypeVar("V")
 
@@ -20,13 +23,15 @@ class PlanCache(Generic[V]):
     exception, the next one tries again. After a KeyboardInterrupt one that waits builds instead.
 
     Attributes:
-        counters: ``hit``, ``miss``, ``wait``, ``failure`` and ``eviction`` so far.
+        counters: ``hit``, ``miss``, ``wait``, ``build``, ``failure`` and ``eviction`` so far.
+        seconds: time spent in each stage of all builds so far (``events.stages``).
     """
 
     def __init__(self, maxsize: int = 1024) -> None:
         if maxsize < 1:
             raise ValueError(f"maxsize = {maxsize}; expected at least 1")
         self.counters: Counter[str] = Counter()
+        self.seconds: defaultdict[str, float] = defaultdict(float)
         self._maxsize = maxsize
         self._lock = threading.Lock()
         self._ready: OrderedDict[Hashable, V] = OrderedDict()
@@ -36,46 +41,94 @@ class PlanCache(Generic[V]):
         with self._lock:
             return len(self._ready)
 
-    def get(self, key: Hashable, build: Callable[[], V]) -> V:
-        """The value of ``key``, built with ``build()`` if it is not there."""
+    def get(self, key: Hashable, build: Callable[[], V], label: Callable[[], str] = str) -> V:
+        """The value of ``key``, built with ``build()`` if it is not there.
+
+        Args:
+            label: gives what the value is for, in a few words; called only if events are wanted.
+        """
         while True:
             with self._lock:
                 if key in self._ready:
                     self.counters["hit"] += 1
                     self._ready.move_to_end(key)
-                    return self._ready[key]
-                pending = self._building.get(key)
-                if pending is None:
-                    self.counters["miss"] += 1
-                    pending = self._building[key] = Future()
+                    value = self._ready[key]
                     break
-                self.counters["wait"] += 1
+                pending = self._building.get(key)
+                builds = pending is None
+                if pending is None:
+                    pending = self._building[key] = Future()
+                self.counters["miss" if builds else "wait"] += 1
+            if builds:
+                return self._build(key, build, label, pending)
+            _tell("wait", key, label)
             with contextlib.suppress(CancelledError):
                 return pending.result()
-        return self._build(key, build, pending)
+        if logger().isEnabledFor(EACH_CALL):
+            _tell("hit", key, label)
+        return value
 
-    def _build(self, key: Hashable, build: Callable[[], V], pending: Future[V]) -> V:
-        try:
-            value = build()
-        except BaseException as error:
-            with self._lock:
-                self.counters["failure"] += 1
-                self._building.pop(key, None)
-            if isinstance(error, Exception):
-                pending.set_exception(error)
-            else:
-                pending.cancel()
-            raise
+    def _build(
+        self,
+        key: Hashable,
+        build: Callable[[], V],
+        label: Callable[[], str],
+        pending: Future[V],
+    ) -> V:
+        start = time.perf_counter()
+        with stages.recorded() as seconds:
+            try:
+                _tell("miss", key, label)
+                value = build()
+            except BaseException as error:
+                self._failed(key, error, pending)
+                _tell("failure", key, label, start, seconds, error)
+                raise
+        evicted = self._built(key, value, seconds)
+        pending.set_result(value)
+        _tell("build", key, label, start, seconds)
+        for other in evicted:
+            _tell("eviction", other)
+        return value
+
+    def _built(self, key: Hashable, value: V, seconds: Mapping[str, float]) -> list[Hashable]:
+        """Keep a value; the keys that had to go for it."""
+        evicted = []
         with self._lock:
+            self.counters["build"] += 1
+            for stage, spent in seconds.items():
+                self.seconds[stage] += spent
             self._building.pop(key, None)
             self._ready[key] = value
             while len(self._ready) > self._maxsize:
-                self._ready.popitem(last=False)
+                evicted.append(self._ready.popitem(last=False)[0])
                 self.counters["eviction"] += 1
-        pending.set_result(value)
-        return value
+        return evicted
+
+    def _failed(self, key: Hashable, error: BaseException, pending: Future[V]) -> None:
+        with self._lock:
+            self.counters["failure"] += 1
+            self._building.pop(key, None)
+        if isinstance(error, Exception):
+            pending.set_exception(error)
+        else:
+            pending.cancel()
 
     def clear(self) -> None:
         """Forget every finished value; builds under way are kept by those who wait for them."""
         with self._lock:
             self._ready.clear()
+
+
+def _tell(
+    kind: str,
+    key: Hashable,
+    label: Callable[[], str] = str,
+    start: float | None = None,
+    seconds: Mapping[str, float] | None = None,
+    error: BaseException | None = None,
+) -> None:
+    """An event, if anybody listens. Never called with the lock held: listeners take their time."""
+    if wanted(kind):
+        spent = None if start is None else time.perf_counter() - start
+        tell(Event(kind, str(key), label(), spent, dict(seconds or {}), error))

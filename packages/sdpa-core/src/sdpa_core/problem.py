@@ -6,7 +6,11 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from .dtypes import DType
+from .layout import Shape
+from .logits import ScoreMod
 from .mask import Band
+from .paged import Paged
+from .ragged import Packed, packed_like
 from .tensor import TensorSpec
 
 
@@ -15,22 +19,58 @@ class Direction(StrEnum):
     BACKWARD = "backward"
 
 
+class Softmax(StrEnum):
+    """What the denominator of the softmax holds besides the visible keys."""
+
+    VANILLA = "vanilla"
+    #: One: a logit of 0 that has no value.
+    OFF_BY_ONE = "off_by_one"
+    #: ``exp(sink)``, a number for each head that the caller gives.
+    LEARNABLE = "learnable"
+
+
 @dataclass(frozen=True, slots=True)
 class AttentionProblem:
-    """``O = softmax(scale * Q K^T, masked by band) V`` for operands of these shapes.
+    """Attention for operands of these shapes, with these features.
+
+    For each query ``i`` over the keys ``j`` that it sees::
+
+        S = scale * Q K^T              then softcap * tanh(S / softcap), then score_mod(S)
+        S = S + bias - slope * |i + shift - j|
+        P = exp(S) / (sum_j exp(S) [+ 1, or + exp(sink)])
+        O = dropout(P) V
 
     Frozen and hashable: it is the key of every cache. What can be given when the kernel is
-    launched - addresses, contents, the scale - is not in it.
+    launched - addresses, contents, seeds, lengths, the scale - is not in it.
 
     Attributes:
-        query: ``[B, Hq, Sq, D]``.
+        query: ``[B, Hq, Sq, D]``. Packed: ``B`` sequences of at most ``Sq`` tokens; the strides of
+            heads and tokens are real, that of the batch is ``Sq`` times the tokens'.
         key: ``[B, Hkv, Skv, D]``; ``Hq`` is a multiple of ``Hkv`` (grouped-query attention).
-        value: ``[B, Hkv, Skv, Dv]``.
+            Paged: a pool ``[pages, Hkv, page size, D]``.
+        value: ``[B, Hkv, Skv, Dv]``, or a pool.
         output: ``[B, Hq, Sq, Dv]``, dense, stored in the query's order of axes.
         band: which keys a query sees.
+        bias: ``[1 or B, 1 or Hq, 1 or Sq, Skv]``, of the query's type or float32, added to the
+            scaled logits. A boolean mask is a bias of 0 and -inf.
+        alibi: subtract ``slope_h * |i + shift - j|`` with the standard slopes of ``Hq`` heads;
+            ``shift`` is the band's.
+        alibi_slopes: float32 ``[1 or B, Hq, 1, 1]``: the same with slopes that the caller gives.
+        softmax: what else is in the denominator.
+        softcap: bound of the logits.
+        score_mod: a function of the logits.
+        dropout_p: probability that an element of ``P`` is dropped; those kept are divided by
+            ``1 - dropout_p``.
+        seq_lens_q, seq_lens_kv: dense operands come with lengths int32 ``[B]`` in tokens; later
+            tokens do not exist. Always true of pages, and of a dense operand beside a packed one.
+        packed_q, packed_kv: the operand is packed; it comes with ``cu_seqlens``.
+        paged: key and value are pools of pages.
         training: a backward pass follows, so the forward pass keeps its statistics.
         return_lse: the caller wants the log-sum-exp.
+        return_max_logit: the caller wants the largest visible logit of each head.
         deterministic: gradients must be bitwise equal from run to run.
+        bias_grad: the backward pass gives the bias's gradient.
+        sink_grad: the backward pass gives the sink's gradient.
         grad_output: the gradient of ``output`` as it arrives; None means stored like ``output``.
     """
 
@@ -39,9 +79,24 @@ class AttentionProblem:
     value: TensorSpec
     output: TensorSpec
     band: Band = Band()
+    bias: TensorSpec | None = None
+    alibi: bool = False
+    alibi_slopes: TensorSpec | None = None
+    softmax: Softmax = Softmax.VANILLA
+    softcap: float | None = None
+    score_mod: ScoreMod | None = None
+    dropout_p: float = 0.0
+    seq_lens_q: bool = False
+    seq_lens_kv: bool = False
+    packed_q: Packed | None = None
+    packed_kv: Packed | None = None
+    paged: Paged | None = None
     training: bool = False
     return_lse: bool = False
+    return_max_logit: bool = False
     deterministic: bool = False
+    bias_grad: bool = False
+    sink_grad: bool = False
     grad_output: TensorSpec | None = None
 
     @classmethod
@@ -52,32 +107,105 @@ class AttentionProblem:
         value: TensorSpec,
         *,
         band: Band | None = None,
+        bias: TensorSpec | None = None,
+        alibi: bool = False,
+        alibi_slopes: TensorSpec | None = None,
+        softmax: Softmax = Softmax.VANILLA,
+        softcap: float | None = None,
+        score_mod: ScoreMod | None = None,
+        dropout_p: float = 0.0,
+        seq_lens_q: bool = False,
+        seq_lens_kv: bool = False,
+        packed_q: Packed | None = None,
+        packed_kv: Packed | None = None,
+        paged: Paged | None = None,
         training: bool = False,
         return_lse: bool = False,
+        return_max_logit: bool = False,
         deterministic: bool = False,
+        bias_grad: bool = False,
+        sink_grad: bool = False,
     ) -> AttentionProblem:
         """The normalized problem of these operands (checked by ``validate`` beforehand)."""
-        batch, heads, tokens, _ = query.shape
+        batch, heads, tokens_q, _ = query.shape
+        tokens_kv = paged.tokens if paged else key.shape[2]
+        # Beside packed sequences a dense side has lengths too: its batch is declared in buckets.
+        packed = packed_q is not None or packed_kv is not None
+        seq_lens_q = packed_q is None and (seq_lens_q or packed)
+        seq_lens_kv = packed_kv is None and (seq_lens_kv or packed or paged is not None)
+        same_lengths = not (seq_lens_q or seq_lens_kv or packed)
+        band = band or Band()
+        # ALiBi measures distances from the diagonal, so with it the alignment keeps its meaning.
+        if not (alibi or alibi_slopes) or (same_lengths and tokens_q == tokens_kv):
+            band = band.normalized(tokens_q, tokens_kv, same_lengths=same_lengths)
+        output_shape = (batch, heads, tokens_q, value.shape[-1])
         return cls(
-            query=query.canonical(),
-            key=key.canonical(),
-            value=value.canonical(),
-            output=query.like((batch, heads, tokens, value.shape[-1])),
-            band=(band or Band()).normalized(tokens, key.shape[2]),
+            query=query if packed_q else query.canonical(),
+            key=key if packed_kv else key.canonical(),
+            value=value if packed_kv else value.canonical(),
+            output=packed_like(query, output_shape) if packed_q else query.like(output_shape),
+            band=band,
+            bias=bias and bias.canonical(),
+            alibi=alibi,
+            alibi_slopes=alibi_slopes and alibi_slopes.canonical(),
+            softmax=softmax,
+            softcap=softcap,
+            score_mod=score_mod,
+            dropout_p=dropout_p,
+            seq_lens_q=seq_lens_q,
+            seq_lens_kv=seq_lens_kv,
+            packed_q=packed_q,
+            packed_kv=packed_kv,
+            paged=paged,
             training=training,
             return_lse=return_lse,
+            return_max_logit=return_max_logit,
             deterministic=deterministic,
+            bias_grad=bias_grad and bias is not None and training,
+            sink_grad=sink_grad and softmax is Softmax.LEARNABLE and training,
         )
 
     @property
-    def stats(self) -> TensorSpec:
-        """Log-sum-exp of each query's row: float32 ``[B, Hq, Sq, 1]``, natural logarithm, dense.
+    def batch(self) -> int:
+        return self.query.shape[0]
 
-        Always row-major: cuDNN before 9.26 ignores other strides in some backward kernels
-        (cudnn-frontend PR 304).
-        """
-        batch, heads, tokens, _ = self.query.shape
-        return TensorSpec.dense((batch, heads, tokens, 1), DType.FLOAT32)
+    @property
+    def heads(self) -> int:
+        return self.query.shape[1]
+
+    @property
+    def heads_kv(self) -> int:
+        return self.key.shape[1]
+
+    @property
+    def tokens_q(self) -> int:
+        """Length of the longest query sequence, as far as it is known."""
+        return self.query.shape[2]
+
+    @property
+    def tokens_kv(self) -> int:
+        """Length of the longest key sequence, as far as it is known."""
+        return self.paged.tokens if self.paged else self.key.shape[2]
+
+    @property
+    def has_lengths(self) -> bool:
+        """Whether sequences have lengths of their own, which only the device knows."""
+        return self.seq_lens_q or self.seq_lens_kv or self.is_packed
+
+    @property
+    def is_packed(self) -> bool:
+        return self.packed_q is not None or self.packed_kv is not None
+
+    @property
+    def is_flex(self) -> bool:
+        """Whether the logits pass through a function, which only score_mod graphs can hold."""
+        modified = self.softcap is not None or self.score_mod is not None
+        return modified or self.alibi_slopes is not None
+
+    @property
+    def stats_shape(self) -> Shape:
+        """Of the log-sum-exp of dense queries, float32, natural logarithm: ``[B, Hq, Sq, 1]``."""
+        return (*self.query.shape[:3], 1)
 
     @property
     def needs_stats(self) -> bool:
@@ -86,7 +214,9 @@ class AttentionProblem:
     @property
     def is_empty(self) -> bool:
         """Nothing to compute: no row of the output, or no key to attend to."""
-        return 0 in self.query.shape[:3] or self.key.shape[2] == 0
+        packed = (self.packed_q, self.packed_kv)
+        no_rows = any(side is not None and side.tokens == 0 for side in packed)
+        return no_rows or 0 in self.query.shape[:3] or self.tokens_kv == 0
 
     def incoming_gradient(self) -> TensorSpec:
         return self.grad_output or self.output
@@ -95,6 +225,31 @@ class AttentionProblem:
     def is_decode(self) -> bool:
         """One query: the keys may then be split over blocks whose results are merged."""
         return self.query.shape[2] == 1
+
+    @property
+    def inputs(self) -> tuple[str, ...]:
+        """Names of the tensors that a forward pass takes, in the order in which they are passed.
+
+        ``cu_seqlens_q_padded`` and ``cu_seqlens_kv_padded`` say where packed sequences with gaps
+        start; ``score_mod_0``, ... are the auxiliary tensors of ``score_mod``.
+        """
+        return tuple(_inputs(self))
+
+    @property
+    def results(self) -> tuple[str, ...]:
+        """Names of what a forward pass gives, in order."""
+        wanted = {"stats": self.needs_stats, "max_logit": self.return_max_logit}
+        return ("output", *(name for name, needed in wanted.items() if needed))
+
+    @property
+    def gradients(self) -> tuple[str, ...]:
+        """Names of what a backward pass gives, in order.
+
+        It takes ``inputs``, then ``output``, ``stats`` and ``grad_output``.
+        """
+        wanted = {"grad_bias": self.bias_grad, "grad_sink": self.sink_grad}
+        own = ("grad_query", "grad_key", "grad_value")
+        return (*own, *(name for name, needed in wanted.items() if needed))
 
     def for_direction(self, direction: Direction) -> AttentionProblem:
         """This problem with the fields that cannot change ``direction``'s plan cleared."""
@@ -105,6 +260,8 @@ class AttentionProblem:
                 return_lse=self.needs_stats,
                 # Merging split keys is the one forward pass with an order to be fixed.
                 deterministic=self.deterministic and self.is_decode and self.needs_stats,
+                bias_grad=False,
+                sink_grad=False,
                 grad_output=None,
             )
         given = self.grad_output
@@ -113,5 +270,34 @@ class AttentionProblem:
             self,
             training=True,
             return_lse=False,
+            return_max_logit=False,
             grad_output=None if given is None or same else given.canonical(),
         )
+
+
+def _inputs(problem: AttentionProblem) -> list[str]:
+    paged, score_mod = problem.paged is not None, problem.score_mod
+    packed_q, packed_kv = problem.packed_q, problem.packed_kv
+    optional = {
+        "bias": problem.bias is not None,
+        "alibi_slopes": problem.alibi_slopes is not None,
+        "sink": problem.softmax is Softmax.LEARNABLE,
+        "seq_lens_q": problem.seq_lens_q,
+        "seq_lens_kv": problem.seq_lens_kv,
+        "cu_seqlens_q": packed_q is not None,
+        "cu_seqlens_kv": packed_kv is not None,
+        "cu_seqlens_q_padded": packed_q is not None and packed_q.gaps,
+        "cu_seqlens_kv_padded": packed_kv is not None and packed_kv.gaps,
+        "page_table_k": paged,
+        "page_table_v": paged,
+        "dropout_seed": problem.dropout_p > 0,
+        "dropout_offset": problem.dropout_p > 0,
+    }
+    names = ["query", "key", "value", *(name for name, given in optional.items() if given)]
+    auxiliary = len(score_mod.tensors) if score_mod else 0
+    return names + [f"score_mod_{i}" for i in range(auxiliary)]
+
+
+def stats_dtype(dtype: DType) -> DType:
+    """Element type of the log-sum-exp for operands of a type: float32, or float64 for float64."""
+    return DType.FLOAT64 if dtype is DType.FLOAT64 else DType.FLOAT32

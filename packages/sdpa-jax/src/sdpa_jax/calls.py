@@ -3,12 +3,25 @@
 A primitive says only what a call means. Which backend runs it is decided when the program is
 lowered, because only then is the platform known: one traced function may be compiled for a CPU and
 for a GPU of the same process, or exported for both.
+
+Operands and results are arrays in the order of their roles, ``AttentionProblem.inputs``,
+``results`` and ``gradients``:
+
+* query, key, value, output and their gradients: ``[B, T, N, H]``; packed ``[T, N, H]``; pools of
+  pages ``[pages, page size, K, H]``;
+* bias, and auxiliary tensors of ``score_mod``: broadcastable to ``[B, N, T, S]``;
+  ``alibi_slopes``: float32 ``[1 or B, N, 1, 1]``; ``sink``: ``[N]`` of the type of
+  ``stats``;
+* ``seq_lens_*``: int32 ``[B]``; ``cu_seqlens_*``: int32 ``[B + 1]``; ``page_table_*``: int32
+  ``[B, pages]``; ``dropout_seed``, ``dropout_offset``: uint32 ``[2]``, low word first;
+* ``stats``: the log-sum-exp ``[B, N, T]``, packed ``[T, N]``; ``max_logit``: of the same type,
+  ``[B, N]``, of packed queries ``[1, N]``.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from functools import partial
 from typing import Any, NoReturn
 
 import jax
@@ -19,175 +32,142 @@ from jax.custom_batching import custom_vmap
 from jax.extend.core import Primitive
 from jax.interpreters import ad, mlir
 
-from sdpa_core import AttentionProblem, Band, Direction
+from sdpa_core import AttentionProblem, Direction
 
-from . import convert
-from .convert import Shaped
-from .dispatch import Selection, prepare
+from . import folding
+from .call import Call
+from .convert import accumulation_type
+from .dispatch import prepare
+from .empty import empty_results
 from .manual import like
-from .reference import accumulation_type
+
+_Results = tuple[Array, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Call:
-    """All that JAX must know of a call besides its arrays: the parameter of the primitives.
-
-    Attributes:
-        band: which keys a query sees.
-        scale: factor of the logits.
-        deterministic: gradients must be bitwise equal from run to run.
-        training: a backward pass follows, so the log-sum-exp is kept.
-        return_lse: the caller wants the log-sum-exp.
-        selection: what decides between backends.
-    """
-
-    band: Band
-    scale: float
-    deterministic: bool
-    return_lse: bool
-    selection: Selection
-    training: bool = False
-
-    @property
-    def needs_lse(self) -> bool:
-        return self.training or self.return_lse
-
-    def problem(self, query: Shaped, key: Shaped, value: Shaped) -> AttentionProblem:
-        """The problem that this call poses for arrays of these shapes and types."""
-        return AttentionProblem.of(
-            *convert.specs(query, key, value),
-            band=self.band,
-            training=self.training,
-            return_lse=self.return_lse,
-            deterministic=self.deterministic,
-        )
+def forward(call: Call, *operands: Array) -> _Results:
+    """``call.results`` of operands in the order of ``call.roles``."""
+    return _vmappable(_forward, call, call.roles, call.results)(*operands)
 
 
-def forward(call: Call, query: Array, key: Array, value: Array) -> tuple[Array, ...]:
-    """The output ``[B, T, N, Hv]`` and, if the call needs it, the log-sum-exp ``[B, N, T]``.
+def backward(call: Call, *operands: Array) -> _Results:
+    """``call.gradients``, each of its operand's shape and type.
 
     Args:
-        call: what to compute.
-        query: ``[B, T, N, H]``.
-        key: ``[B, S, K, H]``.
-        value: ``[B, S, K, Hv]``.
+        call: as for ``forward``.
+        *operands: those of ``forward``, its output and log-sum-exp, and the output's gradient.
     """
-
-    def run(*operands: Array) -> tuple[Array, ...]:
-        if _is_empty(*operands):
-            fillings: tuple[float, ...] = (0.0, -jnp.inf) if call.needs_lse else (0.0,)
-            avals = _forward_avals(*map(jax.typeof, operands), call=call)
-            return tuple(
-                jnp.full(aval.shape, filling, aval.dtype)
-                for aval, filling in zip(avals, fillings, strict=True)
-            )
-        return tuple(forward_p.bind(*operands, call=call))
-
-    return _with_vmap(run)(query, key, value)
+    return _vmappable(_backward, call, call.backward_roles, call.gradients)(*operands)
 
 
-def backward(
-    call: Call,
-    query: Array,
-    key: Array,
-    value: Array,
-    output: Array,
-    lse: Array,
-    grad_output: Array,
-) -> tuple[Array, ...]:
-    """Gradients of query, key and value, each of its operand's shape and type.
-
-    Args:
-        call, query, key, value: as for ``forward``.
-        output, lse: what it returned.
-        grad_output: ``[B, T, N, Hv]``.
-    """
-
-    def run(*operands: Array) -> tuple[Array, ...]:
-        if _is_empty(*operands[:3]):
-            return tuple(jnp.zeros_like(operand) for operand in operands[:3])
-        return tuple(backward_p.bind(*operands, call=call))
-
-    return _with_vmap(run)(query, key, value, output, lse, grad_output)
+def _forward(call: Call, *operands: Array) -> _Results:
+    problem = call.problem(*operands)
+    if problem.is_empty:
+        avals = _forward_avals(*map(jax.typeof, operands), call=call)
+        return empty_results(problem, dict(zip(call.roles, operands, strict=True)), avals)
+    return tuple(forward_p.bind(*operands, call=call))
 
 
-def _is_empty(query: Array, key: Array, value: Array) -> bool:
-    """No row of the output, or no key: the results are constants, and no backend is asked."""
-    return 0 in query.shape[:3] or 0 in key.shape[:3]
+def _backward(call: Call, *operands: Array) -> _Results:
+    if call.problem(*operands).is_empty:
+        given = dict(zip(call.backward_roles, operands, strict=True))
+        return tuple(jnp.zeros_like(given[call.operand_of(role)]) for role in call.gradients)
+    return tuple(backward_p.bind(*operands, call=call))
 
 
-def _with_vmap(run: Callable[..., tuple[Array, ...]]) -> Callable[..., tuple[Array, ...]]:
-    """``run``, to which an axis mapped by ``jax.vmap`` is more batch, mapped again or not."""
-    batched = custom_vmap(run)
+def _vmappable(
+    run: Callable[..., _Results], call: Call, roles: Sequence[str], results: Sequence[str]
+) -> Callable[..., _Results]:
+    """``run`` of a call, mapped by ``jax.vmap`` as more batch or one example after the other."""
+    batched = custom_vmap(partial(run, call))
 
     @batched.def_vmap
-    def fold(
+    def rule(
         axis_size: int, in_batched: Sequence[bool], *operands: Array
-    ) -> tuple[tuple[Array, ...], tuple[bool, ...]]:
-        folded = (
-            _folded(operand, axis_size, is_batched)
-            for operand, is_batched in zip(operands, in_batched, strict=True)
+    ) -> tuple[_Results, tuple[bool, ...]]:
+        again = _vmappable(run, call, roles, results)
+        mapped = dict(zip(roles, in_batched, strict=True))
+        given = dict(zip(roles, operands, strict=True))
+        may_fold = folding.folds(
+            mapped,
+            has_score_mod=call.score_mod is not None,
+            gives_sink_gradient="grad_sink" in results,
         )
-        results = _with_vmap(run)(*folded)
-        batch = operands[0].shape[1 if in_batched[0] else 0]
-        return (
-            tuple(x.reshape(axis_size, batch, *x.shape[1:]) for x in results),
-            (True,) * len(results),
-        )
+        if may_fold:
+            found = _folded(again, given, mapped, axis_size, results)
+        else:
+            found = _one_by_one(again, operands, in_batched)
+        return found, (True,) * len(found)
 
     return batched
 
 
-def _folded(operand: Array, axis_size: int, is_batched: bool) -> Array:
-    if not is_batched:
-        operand = jnp.broadcast_to(operand, (axis_size, *operand.shape))
-    _, batch, *rest = operand.shape
-    return operand.reshape(axis_size * batch, *rest)
+def _folded(
+    run: Callable[..., _Results],
+    operands: dict[str, Array],
+    mapped: dict[str, bool],
+    axis_size: int,
+    results: Sequence[str],
+) -> _Results:
+    each = ("bias",) if "grad_bias" in results else ()
+    found = run(*folding.fold(operands, mapped, axis_size, each))
+    entries = {role: operands["query"].shape[int(mapped["query"])] for role in results}
+    if each:
+        entries["grad_bias"] = operands["bias"].shape[int(mapped["bias"])]
+    return tuple(
+        folding.unfold(role, array, axis_size, entries[role])
+        for role, array in zip(results, found, strict=True)
+    )
 
 
-def _forward_avals(query: Any, key: Any, value: Any, *, call: Call) -> list[ShapedArray]:
-    del key
-    batch, tokens, heads, _ = query.shape
-    output = like(query, (batch, tokens, heads, value.shape[-1]), query.dtype)
-    lse = like(query, (batch, heads, tokens), accumulation_type(query.dtype))
-    return [output, lse] if call.needs_lse else [output]
-
-
-def _backward_avals(query: Any, key: Any, value: Any, *_: Any, call: Call) -> list[ShapedArray]:
-    del call
-    return [like(operand, operand.shape, operand.dtype) for operand in (query, key, value)]
-
-
-def _run_forward(run: Any, query: Array, key: Array, value: Array, *, call: Call) -> list[Array]:
-    results = run({"query": query, "key": key, "value": value})
-    return [results["output"], *([results["stats"][..., 0]] if call.needs_lse else [])]
-
-
-def _run_backward(run: Any, *operands: Array, call: Call) -> list[Array]:
-    del call
-    roles = ("query", "key", "value", "output", "stats", "grad_output")
-    given = dict(zip(roles, operands, strict=True))
-    given["stats"] = given["stats"][..., None]
-    results = run(given)
-    return [results[role] for role in ("grad_query", "grad_key", "grad_value")]
-
-
-def _rule(
-    direction: Direction, body: Callable[..., list[Array]], platform: str | None
-) -> Callable[..., Any]:
-    """The lowering of a primitive for a platform, or for all that have no rule of their own."""
-
-    def rule(ctx: mlir.LoweringRuleContext, *operands: Any, call: Call) -> Any:
-        run = prepare(
-            call.problem(*ctx.avals_in[:3]),
-            platform or _other_platform(ctx),
-            direction,
-            call.selection,
-            call.scale,
+def _one_by_one(
+    run: Callable[..., _Results], operands: Sequence[Array], in_batched: Sequence[bool]
+) -> _Results:
+    def one(mapped: list[Array]) -> _Results:
+        own = iter(mapped)
+        return run(
+            *(
+                next(own) if is_mapped else x
+                for x, is_mapped in zip(operands, in_batched, strict=True)
+            )
         )
 
+    mapped = [x for x, is_mapped in zip(operands, in_batched, strict=True) if is_mapped]
+    found: _Results = jax.lax.map(one, mapped)
+    return found
+
+
+def _forward_avals(*avals: Any, call: Call) -> list[ShapedArray]:
+    query, value = avals[0], avals[2]
+    rows, heads = query.shape[:-2], query.shape[-2]
+    stats = (*rows, heads) if call.is_packed_q else (rows[0], heads, rows[1])
+    shapes = {
+        "output": ((*rows, heads, value.shape[-1]), query.dtype),
+        "stats": (stats, accumulation_type(query.dtype)),
+        "max_logit": ((1 if call.is_packed_q else rows[0], heads), accumulation_type(query.dtype)),
+    }
+    return [like(query, *shapes[role]) for role in call.results]
+
+
+def _backward_avals(*avals: Any, call: Call) -> list[ShapedArray]:
+    given = dict(zip(call.backward_roles, avals, strict=True))
+    operands = (given[call.operand_of(role)] for role in call.gradients)
+    return [like(operand, operand.shape, operand.dtype) for operand in operands]
+
+
+def _rule(direction: Direction, platform: str | None) -> Callable[..., Any]:
+    """The lowering of a primitive for a platform, or for all that have no rule of their own."""
+    forwards = direction is Direction.FORWARD
+
+    def rule(ctx: mlir.LoweringRuleContext, *operands: Any, call: Call) -> Any:
+        roles, wanted = (
+            (call.roles, call.results) if forwards else (call.backward_roles, call.gradients)
+        )
+        problem: AttentionProblem = call.problem(*ctx.avals_in)
+        run = prepare(problem, platform or _other_platform(ctx), direction, call)
+
         def traced(*arrays: Array) -> list[Array]:
-            return body(run, *arrays, call=call)
+            results = run(dict(zip(roles, arrays, strict=True)))
+            return [results[role] for role in wanted]
 
         return mlir.lower_fun(traced, multiple_results=True)(ctx, *operands)
 
@@ -206,10 +186,7 @@ def _refuse_derivative(*_: Any, call: Call) -> NoReturn:
 
 
 def _primitive(
-    name: str,
-    direction: Direction,
-    avals: Callable[..., list[ShapedArray]],
-    body: Callable[..., list[Array]],
+    name: str, direction: Direction, avals: Callable[..., list[ShapedArray]]
 ) -> Primitive:
     primitive = Primitive(name)
     primitive.multiple_results = True
@@ -227,13 +204,13 @@ def _primitive(
             return compiled(*operands, call=call)
 
     ad.primitive_jvps[primitive] = _refuse_derivative
-    mlir.register_lowering(primitive, _rule(direction, body, None))
-    mlir.register_lowering(primitive, _rule(direction, body, "cuda"), platform="cuda")
+    mlir.register_lowering(primitive, _rule(direction, None))
+    mlir.register_lowering(primitive, _rule(direction, "cuda"), platform="cuda")
     return primitive
 
 
-#: ``query, key, value -> output[, lse]``.
-forward_p = _primitive("sdpa_forward", Direction.FORWARD, _forward_avals, _run_forward)
+#: Operands of ``call.roles`` to ``call.results``.
+forward_p = _primitive("sdpa_forward", Direction.FORWARD, _forward_avals)
 
-#: ``query, key, value, output, lse, grad_output -> grad_query, grad_key, grad_value``.
-backward_p = _primitive("sdpa_backward", Direction.BACKWARD, _backward_avals, _run_backward)
+#: Operands of ``call.backward_roles`` to ``call.gradients``.
+backward_p = _primitive("sdpa_backward", Direction.BACKWARD, _backward_avals)

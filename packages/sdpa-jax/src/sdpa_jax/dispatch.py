@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import Context
 from dataclasses import dataclass
+from typing import Protocol
 
 import jax
 from jax import Array
@@ -144,23 +145,30 @@ class Selection:
             return sdpa_core.decide(problem, spec, backend=self.backend, probe=probe, known=known)
 
 
-#: An implementation of one direction: arrays by role in, arrays by role out. Arrays are
-#: ``[B, T, N, H]``; ``stats`` is ``[B, N, T, 1]``.
+#: An implementation of one direction: arrays by role in, arrays by role out, see ``calls``.
 Run = Callable[[Mapping[str, Array]], Mapping[str, Array]]
 
 
-def prepare(
-    problem: AttentionProblem,
-    platform: str,
-    direction: Direction,
-    selection: Selection,
-    scale: float,
-) -> Run:
+class Launch(Protocol):
+    """What a call adds to its problem: see ``call.Call``."""
+
+    @property
+    def selection(self) -> Selection: ...
+
+    @property
+    def scalars(self) -> tuple[float, ...]: ...
+
+    @property
+    def slack_is_finite(self) -> bool: ...
+
+
+def prepare(problem: AttentionProblem, platform: str, direction: Direction, call: Launch) -> Run:
     """Choose the backend of one direction for a lowering platform.
 
     Raises:
         NoBackendError: none supports the problem, with every reason.
     """
+    selection = call.selection
     spec = selection.device_spec(platform)
     decision = sdpa_core.require(selection.decide(problem, spec))
     if selection.backend is None and settings().fallback is Fallback.WARN:
@@ -168,25 +176,16 @@ def prepare(
     choice = decision.forward if direction is Direction.FORWARD else decision.backward
     name = choice.backend if choice else None
     if name == "cudnn":
-        runtime = selection.environment.cudnn
-        return lambda operands: cudnn.run(problem, spec, direction, runtime, scale, operands)
+        launch = cudnn.Launch(
+            problem,
+            spec,
+            direction,
+            selection.environment.cudnn,
+            call.scalars,
+            call.slack_is_finite,
+        )
+        return launch.run
     if name == "reference":
-        run = _reference_forward if direction is Direction.FORWARD else _reference_backward
-        return lambda operands: run(problem, scale, operands)
+        run = reference.forward if direction is Direction.FORWARD else reference.backward
+        return lambda operands: run(problem, call.scalars, operands)
     raise NoBackendError(f"backend {name!r} has no JAX implementation; upgrade sdpa-jax")
-
-
-def _reference_forward(
-    problem: AttentionProblem, scale: float, operands: Mapping[str, Array]
-) -> dict[str, Array]:
-    output, lse = reference.forward(**operands, band=problem.band, scale=scale)
-    return {"output": output, "stats": lse[..., None]}
-
-
-def _reference_backward(
-    problem: AttentionProblem, scale: float, operands: Mapping[str, Array]
-) -> dict[str, Array]:
-    rest = dict(operands)
-    lse = rest.pop("stats")[..., 0]
-    gradients = reference.backward(**rest, lse=lse, band=problem.band, scale=scale)
-    return dict(zip(("grad_query", "grad_key", "grad_value"), gradients, strict=True))

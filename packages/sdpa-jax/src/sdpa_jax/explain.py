@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Callable
 from inspect import signature
 from typing import Any
 
 import jax
 
-from sdpa_core import Decision, DeviceSpec, check_operands, flag
-from sdpa_core.pending import PENDING, refuse_pending
+from sdpa_core import Decision, DeviceSpec, flag
 
-from . import convert
+from . import attend, functional, paged, varlen
+from .call import Call
 from .device import default_platform, resolve
-from .functional import call_of, dot_product_attention
 
 
 def explain(
@@ -25,6 +24,7 @@ def explain(
     *,
     device: DeviceSpec | jax.Device | str | None = None,
     training: bool = True,
+    frozen: tuple[str, ...] = (),
     probe: bool = False,
     **options: Any,
 ) -> Decision:
@@ -33,11 +33,13 @@ def explain(
     Runs nothing. ``print`` shows the decision as a report.
 
     Args:
-        query, key, value: arrays, tracers or ``jax.ShapeDtypeStruct``.
+        query, key, value: arrays, tracers or ``jax.ShapeDtypeStruct``; all other arrays may be
+            such, too.
         bias, mask: as for ``dot_product_attention``.
         device: a name (``"h200"``, ``"cpu"``), a ``jax.Device``, a ``DeviceSpec``, or None: the
             default device of JAX.
         training: whether a backward pass follows; JAX does not tell beforehand.
+        frozen: which of ``bias`` and ``sink`` get no gradient in training.
         probe: also ask cuDNN, which builds a plan and takes seconds; it needs no GPU. Otherwise
             its rules answer alone.
         **options: the other arguments of ``dot_product_attention``.
@@ -47,26 +49,112 @@ def explain(
         NoBackendError: an argument is not implemented yet. That no backend supports the problem is
             part of the answer, see ``Decision.is_possible``.
     """
-    known = signature(dot_product_attention)
+
+    def prepare(**arguments: Any) -> attend.Prepared:
+        return functional.prepared(**arguments).call
+
+    arguments = _bound(functional.dot_product_attention, (query, key, value, bias, mask), options)
+    return _explained(prepare, arguments, device, training, frozen, probe)
+
+
+def explain_varlen(
+    *operands: Any,
+    device: DeviceSpec | jax.Device | str | None = None,
+    training: bool = True,
+    frozen: tuple[str, ...] = (),
+    probe: bool = False,
+    **options: Any,
+) -> Decision:
+    """The choice of a backend for a call of ``varlen_attention`` with these arguments.
+
+    As ``explain``. ``max_q`` and ``max_k`` are ints, or part of a ``SequenceLayout``.
+    """
+
+    def prepare(**arguments: Any) -> attend.Prepared:
+        return varlen.prepared(**arguments)
+
+    arguments = _bound(varlen.varlen_attention, operands, options)
+    return _explained(prepare, arguments, device, training, frozen, probe)
+
+
+def explain_paged(
+    *operands: Any,
+    device: DeviceSpec | jax.Device | str | None = None,
+    probe: bool = False,
+    **options: Any,
+) -> Decision:
+    """The choice of a backend for a call of ``paged_attention`` with these arguments.
+
+    As ``explain``; there is no training.
+    """
+    arguments = _bound(paged.paged_attention, operands, options)
+    return _explained(paged.prepared, arguments, device, False, (), probe)
+
+
+def _bound(
+    function: Callable[..., Any], operands: tuple[Any, ...], options: dict[str, Any]
+) -> dict[str, Any]:
+    """All arguments of a call by name."""
+    known = signature(function)
     for name in options:
         if name not in known.parameters:
-            raise TypeError(f"dot_product_attention has no argument {name!r}")
-    bound = known.bind(query, key, value, bias, mask, **options)
+            raise TypeError(f"{function.__name__} has no argument {name!r}")
+    bound = known.bind(*operands, **options)
     bound.apply_defaults()
-    arguments = bound.arguments
-    refuse_pending("explain", {name: arguments[name] for name in arguments if name in PENDING})
-    for name, operand in (("query", query), ("key", key), ("value", value)):
-        if not hasattr(operand, "shape") or not hasattr(operand, "dtype"):
-            raise TypeError(f"{name} is of type {type(operand).__name__}; expected an array")
-    operands = jax.eval_shape(
-        lambda *given: convert.of_rank_4(convert.arrays(*given)), query, key, value
+    return dict(bound.arguments)
+
+
+def _explained(
+    prepare: Callable[..., attend.Prepared],
+    arguments: dict[str, Any],
+    device: Any,
+    training: object,
+    frozen: tuple[str, ...],
+    probe: bool,
+) -> Decision:
+    for name in frozen:
+        if name not in _TRAINABLE:
+            raise ValueError(f"frozen names {name!r}; expected names among {_TRAINABLE}")
+    trains = flag("training", training)
+    wanted = tuple(
+        name for name in _TRAINABLE if name not in frozen and arguments.get(name) is not None
     )
-    check_operands(*convert.specs(*operands))
-    _, call = call_of(
-        operands.query.shape[-1],
-        **{name: arguments[name] for name in signature(call_of).parameters if name in arguments},
-    )
+    call, operands = _traced(prepare, arguments)
+    if trains:
+        call = attend.for_training(call, wanted)
     selection = call.selection
     spec = selection.device_spec(default_platform()) if device is None else resolve(device)
-    problem = replace(call, training=flag("training", training)).problem(*operands)
-    return selection.decide(problem, spec, probe=probe)
+    return selection.decide(call.problem(*operands), spec, probe=probe)
+
+
+_TRAINABLE = ("bias", "sink")
+
+#: Numbers that must be concrete, so that they are not traced.
+_CONCRETE = frozenset(("scale", "softcap", "dropout_rate", "max_q", "max_k", "device"))
+
+
+def _traced(
+    prepare: Callable[..., attend.Prepared], arguments: dict[str, Any]
+) -> tuple[Call, list[Any]]:
+    """The call and the shapes of its operands; arrays may be mere shapes."""
+    for name in ("query", "key", "value", "key_pages", "value_pages"):
+        operand = arguments.get(name)
+        if name in arguments and not (hasattr(operand, "shape") and hasattr(operand, "dtype")):
+            raise TypeError(f"{name} is of type {type(operand).__name__}; expected an array")
+    leaves, tree = jax.tree.flatten(
+        {name: x for name, x in arguments.items() if name not in _CONCRETE}
+    )
+    is_array = [hasattr(leaf, "shape") and hasattr(leaf, "dtype") for leaf in leaves]
+    concrete = {name: arguments[name] for name in _CONCRETE if name in arguments}
+    calls = []
+
+    def run(*arrays: Any) -> tuple[Any, ...]:
+        given = iter(arrays)
+        own = [next(given) if a else leaf for a, leaf in zip(is_array, leaves, strict=True)]
+        prepared = prepare(**jax.tree.unflatten(tree, own), **concrete)
+        calls.append(prepared.call)
+        return prepared.operands
+
+    arrays = [leaf for leaf, a in zip(leaves, is_array, strict=True) if a]
+    shapes = jax.eval_shape(run, *arrays)
+    return calls[0], list(shapes)

@@ -1,22 +1,21 @@
-"""The public functions."""
+"""``dot_product_attention``: dense sequences."""
 
 from __future__ import annotations
 
-import numbers
 from collections.abc import Callable
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
-import jax
-import numpy as np
 from jax import Array
 from jax.typing import ArrayLike
 
-from sdpa_core import Alignment, Band, check_operands, default_scale, flag, positive_scale
+from sdpa_core import check_operands, flag
+from sdpa_core.layout import Shape
 from sdpa_core.pending import refuse_pending
 
-from . import convert, manual, vjp
-from .calls import Call
-from .dispatch import Selection
+from . import attend, convert
+from .arguments import bias as biases
+from .arguments import lengths, scalars
+from .arguments import score_mod as functions
 
 CausalAlignment = Literal["top_left", "bottom_right"]
 
@@ -50,23 +49,30 @@ def dot_product_attention(
     deterministic: bool | None = None,
     recipe: object | None = None,
     slack_is_finite: bool = False,
-) -> Array | tuple[Array, Array]:
+) -> Array | tuple[Array, ...]:
     r"""Attention with the arguments of ``jax.nn.dot_product_attention``, and more.
 
     For each query ``t`` of each head, over the keys ``s`` that it sees:
 
-    .. math:: O_t = \sum_s \frac{e^{c\, q_t \cdot k_s}}{\sum_r e^{c\, q_t \cdot k_r}}\, v_s
+    .. math:: O_t = \sum_s \frac{e^{L_{ts}}}{\sum_r e^{L_{tr}}}\, v_s
+       \qquad L_{ts} = f(c\, q_t \cdot k_s) + \mathit{bias}_{ts}
 
-    Differentiable in query, key and value (reverse mode), and usable under ``jit``, ``vmap``,
-    ``scan`` and ``checkpoint``; the policy ``save_only_these_names("sdpa_out", "sdpa_lse")`` keeps
-    what the backward pass needs. Equivalent, without grouped heads::
+    Differentiable in query, key, value, bias and sink (reverse mode), and usable under ``jit``,
+    ``vmap``, ``scan`` and ``checkpoint``; the policy ``save_only_these_names("sdpa_out",
+    "sdpa_lse")`` keeps what the backward pass needs. Equivalent, without grouped heads, for an
+    array ``visible``::
 
         logits = scale * jnp.einsum("btnh,bsnh->bnts", query, key, precision="highest")
-        if is_causal:
-            visible = jnp.tri(T, S, k=0 if causal_alignment == "top_left" else S - T)
-            logits = jnp.where(visible, logits, -jnp.inf)
-        out = jnp.einsum("bnts,bsnh->btnh", jax.nn.softmax(logits), value)
-        residual = jax.nn.logsumexp(logits, axis=-1).swapaxes(1, 2)
+        if softcap is not None:
+            logits = softcap * jnp.tanh(logits / softcap)
+        logits = score_mod(logits) + bias - slopes * abs(t + shift - s)
+        logits = jnp.where(visible, logits, -jnp.inf)
+        denominator = jnp.exp(logits).sum(-1, keepdims=True)  # + 1, or + exp(sink)
+        weights = jnp.exp(logits) / denominator
+        weights = jnp.where(kept, weights / (1 - dropout_rate), 0)
+        out = jnp.einsum("bnts,bsnh->btnh", weights, value)
+        residual = jnp.log(denominator)[..., 0].swapaxes(1, 2)
+        max_logit = logits.max((0, 2, 3))
 
     Args:
         query: ``[B, T, N, H]`` or ``[T, N, H]``; float16, bfloat16, float32 or float64.
@@ -74,131 +80,166 @@ def dot_product_attention(
             ``n`` uses key head ``n // (N // K)``.
         value: ``[B, S, K, Hv]`` or ``[S, K, Hv]``, of the query's type. Unlike in ``jax.nn``,
             ``Hv`` may differ from ``H``.
+        bias: added to the logits; broadcastable to ``[B, N, T, S]``, of the query's type or
+            float32. -inf hides. Its gradient is computed only where it is asked for.
+        mask: bool, broadcastable to ``[B, N, T, S]``; True is visible. Backends get it as a bias
+            in the query's type.
         scale: ``c``, a concrete number; None: ``1 / sqrt(H)``.
         is_causal: each query sees the keys up to its own position.
+        query_seq_lengths: int32 or int64 ``[B]``, in tokens: later queries do not exist. Their
+            output is 0, their log-sum-exp -inf, and what they hold does not matter. Without an
+            axis of the batch also a scalar.
+        key_value_seq_lengths: the same of keys and values.
+        local_window_size: a query sees so many tokens to its left and to its right, a pair or one
+            number for both, and itself. With ``is_causal`` none to its right.
         implementation: a backend's name (``"cudnn"``, ``"reference"``) or ``"xla"``, the same as
             ``"reference"``: it and nothing else runs. None: the context ``sdpa_jax.backends``, the
             variable ``SDPA_BACKENDS``, or else the best for each platform, which is cuDNN on CUDA
             where it supports the call. ``sdpa_jax.explain`` tells.
         return_residual: also return the log-sum-exp. It is not differentiable: a gradient that
             reaches it is an error.
-        causal_alignment: the diagonal starts from the first query and key (``"top_left"``) or
-            ends at the last ones (``"bottom_right"``).
+        causal_alignment: the diagonal of ``is_causal``, of a window and of ``alibi`` starts from
+            the first query and key (``"top_left"``) or ends at the last ones
+            (``"bottom_right"``), which each sequence's lengths tell.
+        softmax: ``"vanilla"``; ``"off_by_one"`` adds 1 to the denominator; ``"learnable"``, which
+            a sink implies, ``exp(sink)``.
+        sink: ``[N]``, any floating-point type, computed in float32 (float64 for float64): a logit
+            without a value.
+        softcap: a positive bound of the logits.
+        alibi: subtract ``slope * |t + shift - s|``, where ``shift`` is the diagonal's. True: the
+            standard slopes of ``N`` heads; or slopes ``[N]`` or ``[B, N]``, without gradient.
+        score_mod: ``score_mod(graph, score, *score_mod_args)`` is called once, with symbols, and
+            returns the function of the scaled logits, see ``sdpa_core.score_mod``.
+        score_mod_bprop: ``score_mod_bprop(graph, grad, score, *score_mod_args)``, its derivative;
+            None: derived.
+        score_mod_args: arrays that are broadcastable to ``[B, N, T, S]``, without gradient, and
+            numbers.
+        segment_ids: integers ``[B, T]``, or a pair of such of the queries and of the keys: tokens
+            see tokens of their own segment. Backends get them as a mask.
+        dropout_rate: probability that a weight is dropped, in ``[0, 1)``.
+        dropout_key: a key of ``jax.random``, from which alone follows what is dropped. Inside
+            ``shard_map`` devices with one key drop alike; fold their index into it.
+        return_max_logit: also return the largest visible logit of each head, without the sink. Not
+            differentiable.
         deterministic: gradients are bitwise equal from run to run. None: False; JAX has no setting
             of its own to follow.
-        bias, mask, query_seq_lengths, key_value_seq_lengths, local_window_size, softmax, sink,
-            softcap, alibi, score_mod, score_mod_bprop, score_mod_args, segment_ids, dropout_rate,
-            dropout_key, return_max_logit, recipe, slack_is_finite: not implemented yet; any value
-            but the default is refused.
+        recipe: not implemented yet; any value but None is refused.
+        slack_is_finite: rows past a sequence's length hold no NaN and no infinity. Otherwise
+            backends that would read them get copies with zeros there.
 
     Returns:
-        The output, of the query's type and shape but with ``Hv`` for ``H``. With
-        ``return_residual`` a pair of it and the natural logarithm of the softmax's denominator,
-        ``[B, T, N]`` or ``[T, N]``, float32 (float64 for float64). A query that sees no key has
-        output 0 and log-sum-exp -inf. All sums are made in float32 (float64 for float64).
+        The output, of the query's type and shape but with ``Hv`` for ``H``; or a tuple of it and
+        of what else is asked for: the residual, the natural logarithm of the softmax's denominator,
+        ``[B, T, N]`` or ``[T, N]``, and the largest logits ``[N]``, both float32 (float64 for
+        float64). A query that sees no key has output 0 and log-sum-exp -inf, with a sink that of
+        the sink alone. All sums are made in float32 (float64 for float64).
 
     Raises:
-        TypeError: an operand is no array or of the wrong element type, ``scale`` is no concrete
-            number, or a flag is no bool.
-        ValueError: ranks, heads, tokens or head dims do not fit, or a name is unknown.
+        TypeError: an operand is no array or of the wrong element type, a number is not concrete,
+            or a flag is no bool.
+        ValueError: ranks, heads, tokens or head dims do not fit, arguments contradict each other,
+            or a name is unknown.
         NoBackendError: an argument is not implemented yet; or, when the call is compiled, no
             backend that may run it supports it. The text has every reason.
         SdpaEnvironmentError: cuDNN is needed and the installation lacks something.
     """
-    refuse_pending(
-        "dot_product_attention",
-        {
-            "bias": bias,
-            "mask": mask,
-            "query_seq_lengths": query_seq_lengths,
-            "key_value_seq_lengths": key_value_seq_lengths,
-            "local_window_size": local_window_size,
-            "softmax": softmax,
-            "sink": sink,
-            "softcap": softcap,
-            "alibi": alibi,
-            "score_mod": score_mod,
-            "score_mod_bprop": score_mod_bprop,
-            "score_mod_args": score_mod_args,
-            "segment_ids": segment_ids,
-            "dropout_rate": dropout_rate,
-            "dropout_key": dropout_key,
-            "return_max_logit": return_max_logit,
-            "recipe": recipe,
-            "slack_is_finite": slack_is_finite,
-        },
-    )
-    given = convert.arrays(query, key, value)
-    operands = convert.of_rank_4(given)
-    check_operands(*convert.specs(*operands))
-    factor, call = call_of(
-        operands.query.shape[-1],
+    dense = prepared(
+        query,
+        key,
+        value,
+        bias,
+        mask,
         scale=scale,
         is_causal=is_causal,
+        query_seq_lengths=query_seq_lengths,
+        key_value_seq_lengths=key_value_seq_lengths,
+        local_window_size=local_window_size,
         implementation=implementation,
         return_residual=return_residual,
         causal_alignment=causal_alignment,
+        softmax=softmax,
+        sink=sink,
+        softcap=softcap,
+        alibi=alibi,
+        score_mod=score_mod,
+        score_mod_bprop=score_mod_bprop,
+        score_mod_args=score_mod_args,
+        segment_ids=segment_ids,
+        dropout_rate=dropout_rate,
+        dropout_key=dropout_key,
+        return_max_logit=return_max_logit,
         deterministic=deterministic,
+        recipe=recipe,
+        slack_is_finite=slack_is_finite,
     )
-    if factor != 1.0:
-        operands = operands._replace(query=operands.query * factor)
-    output, *lse = vjp.attention(call, *manual.vary_alike(operands))
-    rows = given.query.shape[:-1]
-    output = output.reshape(*rows, output.shape[-1])
-    if not call.return_lse:
-        return output
-    residual = vjp.not_differentiable(lse[0].swapaxes(1, 2))
-    return output, residual.reshape(rows)
+    results = dense.call.run()
+    output, lse = results.output, results.lse
+    return results._replace(
+        output=output.reshape(*dense.rows, output.shape[-1]),
+        lse=None if lse is None else lse.swapaxes(1, 2).reshape(dense.rows),
+    ).asked()
 
 
-def call_of(
-    head_dim: int,
+class Dense(NamedTuple):
+    """A call of ``dot_product_attention``.
+
+    Attributes:
+        call: on arrays of rank 4.
+        rows: the query's axes but for the last, as it was given.
+    """
+
+    call: attend.Prepared
+    rows: Shape
+
+
+def prepared(
+    query: Any,
+    key: Any,
+    value: Any,
+    bias: Any,
+    mask: Any,
     *,
-    scale: float | None,
-    is_causal: bool,
-    implementation: str | None,
-    return_residual: bool,
-    causal_alignment: str,
-    deterministic: bool | None,
-) -> tuple[float, Call]:
-    """The call that these arguments of ``dot_product_attention`` describe, for a positive scale.
-
-    Returns:
-        The factor to multiply the query by first, see ``sdpa_core.positive_scale``, and the call.
+    is_causal: Any,
+    query_seq_lengths: Any,
+    key_value_seq_lengths: Any,
+    local_window_size: Any,
+    return_residual: Any,
+    causal_alignment: Any,
+    softmax: Any,
+    score_mod: Any,
+    score_mod_bprop: Any,
+    score_mod_args: Any,
+    segment_ids: Any,
+    recipe: Any,
+    **others: Any,
+) -> Dense:
+    """The call that these arguments of ``dot_product_attention`` describe.
 
     Raises:
-        TypeError, ValueError: as there.
+        TypeError, ValueError, NoBackendError: as there.
     """
-    given = default_scale(head_dim) if scale is None else _number("scale", scale)
-    factor, positive = positive_scale(given)
-    return factor, Call(
-        band=_band(flag("is_causal", is_causal), causal_alignment),
-        scale=positive,
-        deterministic=flag("deterministic", False if deterministic is None else deterministic),
+    refuse_pending("dot_product_attention", {"recipe": recipe})
+    given = convert.arrays(query, key, value)
+    operands = convert.of_rank_4(given)
+    check_operands(*convert.specs(*operands))
+    batch, tokens_q, heads, _ = operands.query.shape
+    pairs = (batch, heads, tokens_q, operands.key.shape[1])
+    window = scalars.local_window(local_window_size, flag("is_causal", is_causal))
+    seq_lens = {"seq_lens_q": query_seq_lengths, "seq_lens_kv": key_value_seq_lengths}
+    names = {"seq_lens_q": "query_seq_lengths", "seq_lens_kv": "key_value_seq_lengths"}
+    further = {
+        role: lengths.seq_lens(names[role], x, batch, may_be_scalar=given.query.ndim < 4)
+        for role, x in seq_lens.items()
+        if x is not None
+    }
+    call = attend.prepared(
+        operands,
+        {**further, "bias": biases.bias(bias, mask, segment_ids, pairs, operands.query)},
+        batch=batch,
+        band=scalars.band(is_causal, causal_alignment, window, "local_window_size"),
+        softmax_kind=softmax,
+        function=functions.function(score_mod, score_mod_bprop, score_mod_args, pairs),
         return_lse=flag("return_residual", return_residual),
-        selection=Selection.current(implementation),
+        **others,
     )
-
-
-def _band(is_causal: bool, causal_alignment: str) -> Band:
-    if not isinstance(causal_alignment, str) or causal_alignment not in list(Alignment):
-        allowed = ", ".join(Alignment)
-        raise ValueError(f"causal_alignment = {causal_alignment!r}; expected one of {allowed}")
-    return Band.causal(Alignment(causal_alignment)) if is_causal else Band()
-
-
-def _number(name: str, given: object) -> float:
-    """A number that is known while tracing: plans and caches are made for its value."""
-    if isinstance(given, jax.core.Tracer):
-        raise TypeError(
-            f"{name} is traced; expected a concrete number. Name it in static_argnames of jax.jit, "
-            f"or multiply the query by it"
-        )
-    if isinstance(given, jax.Array | np.ndarray | np.generic) and np.ndim(given) == 0:
-        given = given.item()
-    if isinstance(given, bool) or not isinstance(given, numbers.Real):
-        raise TypeError(f"{name} is {type(given).__name__}; expected a concrete number")
-    try:
-        return float(given)
-    except OverflowError:
-        raise ValueError(f"{name} = {given}; expected a finite number") from None
+    return Dense(call, given.query.shape[:-1])

@@ -8,58 +8,56 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from sdpa_core import (
-    AttentionProblem,
-    Band,
-    Decision,
-    DeviceSpec,
-    TensorSpec,
-    Unsupported,
-    check_operands,
-    decide,
-    flag,
-    require,
-)
+from sdpa_core import AttentionProblem, Decision, decide, require
 from sdpa_core.config import Fallback, Settings, preferred_backends, settings
 from sdpa_core.diagnostics import warn_if_slow
-from sdpa_core.layout import dense_like, row_major
 
-from . import arguments, dispatch, reference, router
+from . import dispatch, empty, reference, router
 from .autograd import NativeAttention, TransformableAttention
-from .convert import dtype_of, fold, is_regular, misaligned, vector_ready
+from .convert import is_regular, misaligned, vector_ready
 from .dispatch import Environment, Prepared
+from .features import Features
+from .specs import Options, Raw, as_read, problem_of, specs, traced
 
 #: Replaced by ``testing.fake_cudnn``.
 environment: Environment = dispatch.REAL
 
-#: Band, training, return_lse, deterministic.
-Options = tuple[Band, bool, bool, bool]
-
-#: Shape, strides and element type of an operand: what calls are prepared for.
-Raw = tuple[tuple[int, ...], tuple[int, ...], torch.dtype]
-
 
 def attend(
-    query: Tensor, key: Tensor, value: Tensor, scale: float, options: Options, backend: str | None
-) -> tuple[Tensor, Tensor]:
-    """Rank-4 operands -> output ``[B, Hq, Sq, Dv]`` and stats ``[B, Hq, Sq, 1]`` if asked for."""
-    if not router.is_plain(query, key, value):
-        return _transformable(query, key, value, scale, options, backend)
-    native = environment.device_spec(query.device).platform == "cuda"
-    if native and misaligned(query, key, value):
-        query, key, value = vector_ready(query), vector_ready(key), vector_ready(value)
-    operands = _raw(query), _raw(key), _raw(value)
+    tensors: tuple[Tensor, ...], scalars: tuple[float, ...], options: Options, backend: str | None
+) -> tuple[Tensor, ...]:
+    """Results of operands named by the features' roles.
+
+    Args:
+        tensors: query, key and value of rank 4 (packed: 3), and what the features need besides.
+        scalars: the scale, positive, and the numbers of ``score_mod``.
+
+    Returns:
+        The output; the statistics if asked for, or perhaps if not; and, last, the largest logits
+        if asked for. See ``dispatch.Forward``.
+    """
+    if not router.is_plain(*tensors):
+        return _transformable(tensors, scalars, options, backend)
+    native = environment.device_spec(tensors[0].device).platform == "cuda"
+    if native and misaligned(*tensors):
+        tensors = readable(tensors, options[0])
+    operands = tuple([(t.shape, t.stride(), t.dtype) for t in tensors])
     prepared = _prepare(
-        operands, query.device, options, backend, preferred_backends(), environment, settings()
+        operands,
+        tensors[0].device,
+        options,
+        backend,
+        preferred_backends(),
+        environment,
+        settings(),
     )
     if prepared is _COPY:
-        copies = vector_ready(query), vector_ready(key), vector_ready(value)
-        return attend(*copies, scale, options, backend)
+        return attend(readable(tensors, options[0]), scalars, options, backend)
     if prepared is _EMPTY:
-        return _empty(query, key, value)
+        return empty.results(tensors, options[0])
     if prepared.problem.training:
-        return NativeAttention.apply(query, key, value, prepared, scale)  # type: ignore[no-any-return]
-    return prepared.forward(query, key, value, scale)  # type: ignore[return-value]
+        return NativeAttention.apply(prepared, scalars, *tensors)  # type: ignore[no-any-return]
+    return prepared.forward(tensors, scalars)
 
 
 #: Markers in place of prepared callables: nothing to compute, or strides that must be copied.
@@ -67,13 +65,9 @@ _EMPTY: Any = object()
 _COPY: Any = object()
 
 
-def _raw(tensor: Tensor) -> Raw:
-    return tensor.shape, tensor.stride(), tensor.dtype
-
-
 @lru_cache(maxsize=4096)
 def _prepare(
-    operands: tuple[Raw, Raw, Raw],
+    operands: tuple[Raw, ...],
     device: torch.device,
     options: Options,
     backend: str | None,
@@ -86,58 +80,80 @@ def _prepare(
     ``decide`` finds out about ``preferred`` and ``read`` itself; here they separate the entries.
     """
     del preferred, read
-    problem = _problem(operands, options)
+    features = options[0]
+    native = environment.device_spec(device).platform == "cuda"
+    if native:
+        operands = as_read(operands, features)
+    problem = problem_of(operands, options)
     if problem.is_empty:
         return _EMPTY  # type: ignore[no-any-return]
-    native = environment.device_spec(device).platform == "cuda"
-    if native and not all(is_regular(shape, strides, t.itemsize) for shape, strides, t in operands):
+    if native and not _are_regular(operands, features):
         return _COPY  # type: ignore[no-any-return]
-    return dispatch.prepare(problem, device, backend, environment)
+    return dispatch.prepare(problem, features, device, backend, environment)
 
 
-def _problem(operands: tuple[Raw, Raw, Raw], options: Options) -> AttentionProblem:
-    band, training, return_lse, deterministic = options
-    return AttentionProblem.of(
-        *_specs(operands),
-        band=band,
-        training=training,
-        return_lse=return_lse,
-        deterministic=deterministic,
+def _are_regular(operands: tuple[Raw, ...], features: Features) -> bool:
+    """Whether native code reads them in place."""
+    vectors = all(is_regular(shape, strides, t.itemsize) for shape, strides, t in operands[:3])
+    return vectors and all(
+        strides[-1] == 1 or shape[-1] == 1
+        for role, (shape, strides, _) in zip(features.roles[3:], operands[3:], strict=True)
+        if role in _READ_BY_ROWS
     )
 
 
-def _specs(operands: tuple[Raw, Raw, Raw]) -> tuple[TensorSpec, TensorSpec, TensorSpec]:
-    """The core's view of the operands, checked."""
-    query, key, value = (
-        TensorSpec(tuple(shape), tuple(strides), dtype_of(name, dtype))
-        for name, (shape, strides, dtype) in zip(("query", "key", "value"), operands, strict=True)
+#: Operands with rows of numbers that are read one after another.
+_READ_BY_ROWS = ("bias", "page_table_k", "page_table_v")
+
+
+def readable(tensors: tuple[Tensor, ...], features: Features) -> tuple[Tensor, ...]:
+    """The operands, those that native code cannot read in place copied; known to autograd."""
+    others = (
+        _readable(role, tensor)
+        for role, tensor in zip(features.roles[3:], tensors[3:], strict=True)
     )
-    check_operands(query, key, value)
-    return query, key, value
+    return (*(vector_ready(tensor) for tensor in tensors[:3]), *others)
+
+
+def _readable(role: str, tensor: Tensor) -> Tensor:
+    by_rows = role in _READ_BY_ROWS and tensor.shape[-1] != 1
+    if misaligned(tensor) or (by_rows and tensor.stride(-1) != 1):
+        return tensor.clone(memory_format=torch.contiguous_format)
+    return tensor
 
 
 def _transformable(
-    query: Tensor, key: Tensor, value: Tensor, scale: float, options: Options, backend: str | None
-) -> tuple[Tensor, Tensor]:
+    tensors: tuple[Tensor, ...], scalars: tuple[float, ...], options: Options, backend: str | None
+) -> tuple[Tensor, ...]:
     """The path made of torch operations, for whatever must not reach raw addresses."""
-    query_raw, key_raw, value_raw = (
-        (tuple(tensor.shape), row_major(tensor.shape), tensor.dtype)
-        for tensor in (query, key, value)
-    )
-    operands = query_raw, key_raw, value_raw
-    _specs(operands)
-    if 0 in query.shape[:3] or key.shape[2] == 0:
-        return _empty(query, key, value)
+    features, return_lse = options[0], options[2]
+    operands = traced(tensors)
+    query, key, _ = specs(operands, features)
+    if 0 in query.shape[:3] or key.shape[2] == 0 or 0 in (*operands[0][0][:1], *operands[1][0][:1]):
+        return empty.results(tensors, features)
     # A choice among one: decide() would break the traced graph for nothing.
-    traced_on_cpu = torch.compiler.is_compiling() and query.device.type == "cpu"
+    traced_on_cpu = torch.compiler.is_compiling() and tensors[0].device.type == "cpu"
     if backend is not None or _preferred_when_traced() or not traced_on_cpu:
-        decision = _reference_only(_problem(operands, options), query, key, value, backend)
+        decision = _reference_only(problem_of(operands, options), tensors, features, backend)
         if backend is None and settings().fallback is Fallback.WARN:
             warn_if_slow(decision)
-    band, _, return_lse, _ = options
-    if not torch.compiler.is_compiling() and router.is_dual():
-        return reference.forward(query, key, value, band, scale)  # known to forward mode
-    return TransformableAttention.apply(query, key, value, band, scale, return_lse)  # type: ignore[no-any-return]
+    # Forward mode knows the operations themselves; and torch.compile loses the operands of a
+    # Function with a variable number of them where nothing requires a gradient (torch 2.13).
+    unrecorded = not options[1] if torch.compiler.is_compiling() else router.is_dual()
+    if unrecorded:
+        return reference.forward(tensors, scalars, features)
+    if torch.compiler.is_compiling():
+        tensors = _distinct(tensors)
+    return TransformableAttention.apply(features, scalars, return_lse, *tensors)  # type: ignore[no-any-return]
+
+
+def _distinct(tensors: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+    """Views in place of repeated tensors: torch.compile takes no Function with the same twice."""
+    result: list[Tensor] = []
+    for tensor in tensors:
+        repeated = any(tensor is other for other in result)
+        result.append(tensor.view_as(tensor) if repeated else tensor)
+    return tuple(result)
 
 
 @torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
@@ -146,65 +162,12 @@ def _preferred_when_traced() -> tuple[str, ...]:
 
 
 def _reference_only(
-    problem: AttentionProblem, query: Tensor, key: Tensor, value: Tensor, backend: str | None
+    problem: AttentionProblem,
+    tensors: tuple[Tensor, ...],
+    features: Features,
+    backend: str | None,
 ) -> Decision:
-    spec = environment.device_spec(query.device)
+    spec = environment.device_spec(tensors[0].device)
     known = dispatch.callable_now(environment)
-    reasons = router.reasons(query, key, value)
+    reasons = router.reasons(dict(zip(features.roles, tensors, strict=True)))
     return require(decide(problem, spec, backend=backend, known=known, against=reasons))
-
-
-def _empty(query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
-    """No query, or no key: zeros and -inf, with zero gradients for the operands there are."""
-    shape = query.shape[:3]
-    # Sums over nothing: exactly 0, and known to autograd.
-    zero = query[..., :0].sum() + key[..., :0].sum() + value[..., :0].sum()
-    wide = torch.float64 if query.dtype == torch.float64 else torch.float32
-    output = query.new_zeros(*shape, value.shape[3]) + zero
-    return output, query.new_full((*shape, 1), float("-inf"), dtype=wide)
-
-
-def asked(
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    *,
-    is_causal: bool,
-    enable_gqa: bool,
-    causal_alignment: str,
-    return_lse: bool,
-    deterministic: bool | None,
-    training: bool | None,
-    spec: DeviceSpec | None,
-) -> tuple[AttentionProblem, DeviceSpec, tuple[Unsupported, ...]]:
-    """What a call asks of the backends, for ``explain``.
-
-    Args:
-        training: None asks autograd.
-        spec: the device; None is that of the operands.
-
-    Returns:
-        The problem, after the copies that the call would make; the device; and the reasons of the
-        calling code against native backends.
-    """
-    query, key, value = arguments.tensors(query, key, value)
-    query, key, value, _ = fold(query, key, value, flag("enable_gqa", enable_gqa))
-    against = router.reasons(query, key, value) if spec is None else ()
-    spec = spec or environment.device_spec(query.device)
-    if training is None:
-        wanted = query.requires_grad or key.requires_grad or value.requires_grad
-        training = wanted and torch.is_grad_enabled()
-    band = arguments.band_of(is_causal, causal_alignment)
-    flags = flag("training", training), flag("return_lse", return_lse)
-    options = (band, *flags, arguments.is_deterministic(deterministic))
-    tensors = (query, key, value)
-    raw = [_raw(t) if spec.platform != "cuda" else _as_copied(_raw(t)) for t in tensors]
-    return _problem((raw[0], raw[1], raw[2]), options), spec, against
-
-
-def _as_copied(raw: Raw) -> Raw:
-    """The operand as native code gets it: see ``vector_ready``."""
-    shape, strides, dtype = raw
-    if is_regular(shape, strides, dtype.itemsize):
-        return raw
-    return shape, dense_like(shape, shape, strides), dtype

@@ -7,10 +7,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from sdpa_core import Band
-
 from . import reference
 from .dispatch import Prepared
+from .features import Features
 from .router import is_plain
 
 _LSE_ERROR = (
@@ -34,30 +33,49 @@ class NativeAttention(torch.autograd.Function):
 
     @staticmethod
     def forward(  # type: ignore[override]
-        ctx: Any, query: Tensor, key: Tensor, value: Tensor, prepared: Prepared, scale: float
-    ) -> tuple[Tensor, Tensor | None]:
-        output, stats = prepared.forward(query, key, value, scale)
-        ctx.save_for_backward(query, key, value, output, stats)
-        ctx.prepared, ctx.scale = prepared, scale
+        ctx: Any, prepared: Prepared, scalars: tuple[float, ...], *tensors: Tensor
+    ) -> tuple[Tensor, ...]:
+        results = prepared.forward(tensors, scalars)
+        ctx.save_for_backward(*tensors, results[0], results[1])
+        ctx.prepared, ctx.scalars = prepared, scalars
         ctx.set_materialize_grads(False)
-        return output, stats
+        if len(results) == 3:
+            ctx.mark_non_differentiable(results[2])
+        return results
 
     @staticmethod
     def backward(
-        ctx: Any, grad_output: Tensor | None, grad_stats: Tensor | None
+        ctx: Any,
+        grad_output: Tensor | None,
+        grad_stats: Tensor | None,
+        grad_max_logit: None = None,
     ) -> tuple[Tensor | None, ...]:
         if grad_stats is not None:
             raise RuntimeError(_LSE_ERROR)
         if grad_output is None:
-            return None, None, None, None, None
-        if _is_batched(grad_output) or not is_plain(grad_output, *ctx.saved_tensors):
+            return (None,) * len(ctx.needs_input_grad)
+        saved = ctx.saved_tensors
+        if _is_batched(grad_output) or not is_plain(grad_output, *saved):
             raise NotImplementedError(_BATCHED_ERROR)
         with torch.no_grad():
-            grads = ctx.prepared.backward(*ctx.saved_tensors, grad_output, ctx.scale)
+            grads = ctx.prepared.backward((*saved, grad_output), ctx.scalars)
         if torch.is_grad_enabled():  # create_graph=True
-            grads = _FirstOrderOnly.apply(*grads, *ctx.saved_tensors[:3], grad_output)
-        wanted = (g if need else None for g, need in zip(grads, ctx.needs_input_grad, strict=False))
-        return (*wanted, None, None)
+            grads = _FirstOrderOnly.apply(len(grads), *grads, *saved[:-2], grad_output)
+        if len(saved) == 5:
+            needed = zip(grads, ctx.needs_input_grad[2:], strict=True)
+            return None, None, *(grad if need else None for grad, need in needed)
+        return None, None, *_by_operand(ctx, grads)
+
+
+def _by_operand(ctx: Any, grads: tuple[Tensor, ...]) -> list[Tensor | None]:
+    """Gradients in the order of the operands, None for those that have none."""
+    problem = ctx.prepared.problem
+    named = dict(zip(problem.gradients, grads, strict=True))
+    needs = ctx.needs_input_grad[2:]
+    return [
+        named.get(f"grad_{role}") if need else None
+        for role, need in zip(problem.inputs, needs, strict=True)
+    ]
 
 
 class _FirstOrderOnly(torch.autograd.Function):
@@ -68,14 +86,8 @@ class _FirstOrderOnly(torch.autograd.Function):
     """
 
     @staticmethod
-    def forward(  # type: ignore[override]
-        ctx: Any, grad_query: Tensor, grad_key: Tensor, grad_value: Tensor, *origins: Tensor
-    ) -> tuple[Tensor, Tensor, Tensor]:
-        return (
-            grad_query.view_as(grad_query),
-            grad_key.view_as(grad_key),
-            grad_value.view_as(grad_value),
-        )
+    def forward(ctx: Any, count: int, *tensors: Tensor) -> tuple[Tensor, ...]:  # type: ignore[override]
+        return tuple(grad.view_as(grad) for grad in tensors[:count])
 
     @staticmethod
     def backward(ctx: Any, *_: Tensor) -> None:
@@ -89,32 +101,38 @@ class TransformableAttention(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        query: Tensor, key: Tensor, value: Tensor, band: Band, scale: float, return_lse: bool
-    ) -> tuple[Tensor, Tensor]:
-        return reference.forward(query, key, value, band, scale)
+        features: Features, scalars: tuple[float, ...], return_lse: bool, *tensors: Tensor
+    ) -> tuple[Tensor, ...]:
+        return reference.forward(tensors, scalars, features)
 
     @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
-        query, key, value, ctx.band, ctx.scale, ctx.return_lse = inputs
-        ctx.save_for_backward(query, key, value, *output)
-        if not ctx.return_lse:
-            ctx.mark_non_differentiable(output[1])
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
+        ctx.features, ctx.scalars, ctx.return_lse, *tensors = inputs
+        ctx.save_for_backward(*tensors, output[0], output[1])
+        ctx.mark_non_differentiable(*(output[2:] if ctx.return_lse else output[1:]))
         ctx.set_materialize_grads(False)
 
     @staticmethod
     def backward(
-        ctx: Any, grad_output: Tensor | None, grad_stats: Tensor | None
+        ctx: Any,
+        grad_output: Tensor | None,
+        grad_stats: Tensor | None,
+        grad_max_logit: Tensor | None = None,
     ) -> tuple[Tensor | None, ...]:
-        # Tracing hands in a gradient for every differentiable output, used or not.
+        # Tracing hands in a gradient for every output, used or not.
         if ctx.return_lse and grad_stats is not None:
             raise RuntimeError(_LSE_ERROR)
+        features, scalars = ctx.features, ctx.scalars
         if grad_output is None:
-            return None, None, None, None, None, None
-        query, key, value, output, stats = ctx.saved_tensors
+            return (None,) * (3 + len(features.roles))
+        *tensors, output, stats = ctx.saved_tensors
         if torch.is_grad_enabled():
             # A second derivative also goes through the statistics: make them from the operands.
-            output, stats = reference.forward(query, key, value, ctx.band, ctx.scale)
+            output, stats = reference.forward(tuple(tensors), scalars, features)[:2]
+        needs = dict(zip(features.roles, ctx.needs_input_grad[3:], strict=True))
+        further = tuple(role for role in ("bias", "sink") if needs.get(role, False))
         grads = reference.backward(
-            query, key, value, output, stats, grad_output, ctx.band, ctx.scale
+            (*tensors, output, stats, grad_output), scalars, features, further
         )
-        return (*grads, None, None, None)
+        named = dict(zip(("query", "key", "value", *further), grads, strict=True))
+        return None, None, None, *(named.get(role) for role in features.roles)

@@ -25,27 +25,29 @@ from sdpa_core.registry import callable_backends
 
 from . import cudnn, device, reference
 from .convert import copied
+from .features import Features
 
 
 class Forward(Protocol):
     def __call__(
-        self, query: Tensor, key: Tensor, value: Tensor, scale: float
-    ) -> tuple[Tensor, Tensor | None]:
-        """Output ``[B, Hq, Sq, Dv]`` and, if the problem needs it, stats ``[B, Hq, Sq, 1]``."""
+        self, tensors: tuple[Tensor, ...], scalars: tuple[float, ...]
+    ) -> tuple[Tensor, ...]:
+        """``problem.results`` from ``problem.inputs``, both in their order.
+
+        Output ``[B, Hq, Sq, Dv]``, stats ``[B, Hq, Sq, 1]`` (packed queries: ``[tokens, Hq, Dv]``
+        and ``[tokens, Hq, 1]``), largest logits ``[Hq]``. ``scalars`` are the scale and the
+        numbers of ``score_mod``.
+        """
 
 
 class Backward(Protocol):
     def __call__(
-        self,
-        query: Tensor,
-        key: Tensor,
-        value: Tensor,
-        output: Tensor,
-        stats: Tensor,
-        grad_output: Tensor,
-        scale: float,
-    ) -> tuple[Tensor, Tensor, Tensor]:
-        """Gradients of query, key and value, stored like them."""
+        self, tensors: tuple[Tensor, ...], scalars: tuple[float, ...]
+    ) -> tuple[Tensor, ...]:
+        """``problem.gradients`` from ``problem.inputs``, output, stats and the output's gradient.
+
+        Each is stored like the operand it belongs to.
+        """
 
 
 @dataclass(frozen=True)
@@ -78,7 +80,11 @@ def callable_now(environment: Environment) -> Mapping[str, Backend]:
 
 
 def prepare(
-    problem: AttentionProblem, where: torch.device, backend: str | None, environment: Environment
+    problem: AttentionProblem,
+    features: Features,
+    where: torch.device,
+    backend: str | None,
+    environment: Environment,
 ) -> Prepared:
     """Choose and set up the backends of a problem on a device.
 
@@ -90,7 +96,7 @@ def prepare(
     if backend is None and settings().fallback is Fallback.WARN:
         warn_if_slow(decision)
     chosen = {choice.direction: choice.backend for choice in decision.choices}
-    build = _Builder(problem, decision.device, where, environment)
+    build = _Builder(problem, features, decision.device, where, environment)
     return Prepared(
         problem,
         decision,
@@ -104,46 +110,48 @@ def prepare(
 @dataclass(frozen=True)
 class _Builder:
     problem: AttentionProblem
+    features: Features
     spec: DeviceSpec
     where: torch.device
     environment: Environment
 
     def forward(self, name: str) -> Forward:
         if name == "cudnn":
-            return cudnn.Forward(self.problem, self.spec, self.where, self.environment.cudnn)
+            return cudnn.Forward(self.call)
         if name == "reference":
-            band, wanted = self.problem.band, self.problem.needs_stats
-            strides = self.problem.output.strides
-
-            def run(
-                query: Tensor, key: Tensor, value: Tensor, scale: float
-            ) -> tuple[Tensor, Tensor | None]:
-                output, stats = reference.forward(query, key, value, band, scale)
-                # Whatever backend runs, results are stored alike.
-                same = output.stride() == strides
-                return output if same else copied(output, strides), stats if wanted else None
-
-            return run
+            return _reference_forward(self.problem, self.features)
         raise AssertionError(name)  # callable_now lets no other name through
 
     def backward(self, name: str) -> Backward:
         if name == "cudnn":
-            return cudnn.Backward(self.problem, self.spec, self.where, self.environment.cudnn)
+            return cudnn.Backward(self.call)
         if name == "reference":
-            band = self.problem.band
-
-            def run(
-                query: Tensor,
-                key: Tensor,
-                value: Tensor,
-                output: Tensor,
-                stats: Tensor,
-                grad_output: Tensor,
-                scale: float,
-            ) -> tuple[Tensor, Tensor, Tensor]:
-                return reference.backward(
-                    query, key, value, output, stats, grad_output, band, scale
-                )
-
-            return run
+            return _reference_backward(self.problem, self.features)
         raise AssertionError(name)  # callable_now lets no other name through
+
+    @property
+    def call(self) -> cudnn.Setting:
+        runtime = self.environment.cudnn
+        return cudnn.Setting(self.problem, self.features, self.spec, self.where, runtime)
+
+
+def _reference_forward(problem: AttentionProblem, features: Features) -> Forward:
+    strides, with_stats = problem.output.strides, problem.needs_stats
+    packed = problem.packed_q is not None
+
+    def run(tensors: tuple[Tensor, ...], scalars: tuple[float, ...]) -> tuple[Tensor, ...]:
+        output, *others = reference.forward(tensors, scalars, features)
+        if not packed and output.stride() != strides:
+            output = copied(output, strides)  # whatever backend runs, results are stored alike
+        return (output, *(others if with_stats else others[1:]))
+
+    return run
+
+
+def _reference_backward(problem: AttentionProblem, features: Features) -> Backward:
+    further = tuple(name.removeprefix("grad_") for name in problem.gradients[3:])
+
+    def run(tensors: tuple[Tensor, ...], scalars: tuple[float, ...]) -> tuple[Tensor, ...]:
+        return reference.backward(tensors, scalars, features, further)
+
+    return run

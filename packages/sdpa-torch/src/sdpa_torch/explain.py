@@ -7,11 +7,20 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from sdpa_core import Decision, DeviceSpec, decide, positive_scale
+from sdpa_core import Decision, DeviceSpec, decide, flag
 from sdpa_core.cudnn.session import cudnn_version
 from sdpa_core.errors import SdpaEnvironmentError
+from sdpa_core.layout import dense_like, row_major
 
-from . import arguments, attend, dispatch
+from . import attend, dispatch, rng, router
+from .arguments import numbers
+from .convert import is_regular
+from .dense import NAME, dense
+from .features import Features
+from .paged import paged
+from .request import Request, as_trained
+from .specs import Raw, as_read, problem_of
+from .varlen import varlen
 
 
 def explain(
@@ -24,14 +33,11 @@ def explain(
     scale: float | None = None,
     enable_gqa: bool = False,
     *,
-    causal_alignment: str = "top_left",
-    return_lse: bool = False,
-    deterministic: bool | None = None,
     backend: str | None = None,
     training: bool | None = None,
     device: str | torch.device | DeviceSpec | None = None,
     probe: bool = False,
-    **pending: Any,
+    **options: Any,
 ) -> Decision:
     """The backends that ``scaled_dot_product_attention`` would use, and why not the others.
 
@@ -48,22 +54,105 @@ def explain(
         TypeError, ValueError: as the call itself.
         NoBackendError: an argument that is not implemented yet, as the call itself.
     """
-    arguments.check_pending({"attn_mask": attn_mask, "dropout_p": dropout_p, **pending})
-    problem, spec, against = attend.asked(
+    _check_names(NAME, options, dense.__kwdefaults__)
+    call = dense(
         query,
         key,
         value,
-        is_causal=is_causal,
-        enable_gqa=enable_gqa,
-        causal_alignment=causal_alignment,
-        return_lse=return_lse,
-        deterministic=deterministic,
-        training=training,
-        spec=_resolve(device),
+        attn_mask,
+        dropout_p,
+        is_causal,
+        scale,
+        enable_gqa,
+        draw=rng.undrawn,
+        **options,
     )
-    positive_scale(arguments.scale_of(scale, problem.query.shape[-1]))
-    known = dispatch.callable_now(attend.environment)
-    return decide(problem, spec, backend=backend, probe=probe, known=known, against=against)
+    return _decision(call.request, backend, training, device, probe)
+
+
+def explain_varlen(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    cu_seq_q: Tensor | None = None,
+    cu_seq_k: Tensor | None = None,
+    max_q: int | None = None,
+    max_k: int | None = None,
+    *,
+    backend: str | None = None,
+    training: bool | None = None,
+    device: str | torch.device | DeviceSpec | None = None,
+    probe: bool = False,
+    **options: Any,
+) -> Decision:
+    """The same for ``varlen_attention``."""
+    _check_names("sdpa_torch.varlen_attention", options, varlen.__kwdefaults__)
+    cumulative = (cu_seq_q, cu_seq_k, max_q, max_k)
+    request = varlen(query, key, value, *cumulative, draw=rng.undrawn, **options)
+    return _decision(request, backend, training, device, probe)
+
+
+def explain_paged(
+    query: Tensor,
+    key_pages: Tensor,
+    value_pages: Tensor,
+    page_table: Tensor,
+    seq_lens_kv: Tensor,
+    *,
+    backend: str | None = None,
+    device: str | torch.device | DeviceSpec | None = None,
+    probe: bool = False,
+    **options: Any,
+) -> Decision:
+    """The same for ``paged_attention``."""
+    _check_names("sdpa_torch.paged_attention", options, paged.__kwdefaults__)
+    request = paged(query, key_pages, value_pages, page_table, seq_lens_kv, **options)
+    return _decision(request, backend, False, device, probe)
+
+
+def _check_names(name: str, given: dict[str, Any], known: dict[str, Any] | None) -> None:
+    for argument in given:
+        if argument not in (known or {}) or argument == "draw":
+            raise TypeError(f"{name} has no argument {argument!r}")
+
+
+def _decision(
+    request: Request, backend: str | None, training: bool | None, device: Any, probe: bool
+) -> Decision:
+    spec = _resolve(device)
+    tensors, _, options = request.call()
+    if training is not None:
+        options = as_trained(options, flag("training", training))
+    features = options[0]
+    named = dict(zip(features.roles, tensors, strict=True))
+    against = router.reasons(named) if spec is None else ()
+    spec = spec or attend.environment.device_spec(tensors[0].device)
+    operands = tuple((tuple(t.shape), tuple(t.stride()), t.dtype) for t in tensors)
+    if spec.platform == "cuda":
+        operands = _as_copied(operands, features)
+    return decide(
+        problem_of(operands, options),
+        spec,
+        backend=numbers.backend_of(backend),
+        probe=probe,
+        known=dispatch.callable_now(attend.environment),
+        against=against,
+    )
+
+
+def _as_copied(operands: tuple[Raw, ...], features: Features) -> tuple[Raw, ...]:
+    """The operands as native code gets them: see ``attend.readable``."""
+    read = as_read(operands, features)
+    return tuple(_readable(role, raw) for role, raw in zip(features.roles, read, strict=True))
+
+
+def _readable(role: str, raw: Raw) -> Raw:
+    shape, strides, dtype = raw
+    if role in ("query", "key", "value"):
+        in_place = is_regular(shape, strides, dtype.itemsize)
+        return raw if in_place else (shape, dense_like(shape, shape, strides), dtype)
+    in_place = shape[-1:] == (1,) or strides[-1:] == (1,)
+    return raw if in_place else (shape, row_major(shape), dtype)
 
 
 def _resolve(device: Any) -> DeviceSpec | None:

@@ -7,7 +7,7 @@ torch operations.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 import torch
 from torch import Tensor
@@ -39,13 +39,13 @@ def is_dual() -> bool:
     return level >= 0
 
 
-def reasons(query: Tensor, key: Tensor, value: Tensor) -> tuple[Unsupported, ...]:
-    """Why ``is_plain`` is false, for reports."""
-    return tuple(_reasons(query, key, value))
+def reasons(tensors: Mapping[str, Tensor]) -> tuple[Unsupported, ...]:
+    """Why ``is_plain`` is false for these operands, by name; for reports."""
+    return tuple(_reasons(tensors))
 
 
-def _reasons(*tensors: Tensor) -> Iterator[Unsupported]:
-    for name, tensor in zip(("query", "key", "value"), tensors, strict=True):
+def _reasons(tensors: Mapping[str, Tensor]) -> Iterator[Unsupported]:
+    for name, tensor in tensors.items():
         if type(tensor) not in _PLAIN:
             yield Unsupported(f"type({name})", type(tensor).__name__, "torch.Tensor", _HINT)
         elif not torch.compiler.is_compiling() and tensor.is_neg():

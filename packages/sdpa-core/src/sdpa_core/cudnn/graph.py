@@ -9,10 +9,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import TYPE_CHECKING
 
 from ..dtypes import DType
-from ..layout import Shape, Strides
+from ..layout import Shape, Strides, reachable
 from ..tensor import TensorSpec
+
+if TYPE_CHECKING:
+    from ..score_mod import Expression
 
 
 class OperandKind(StrEnum):
@@ -20,6 +24,38 @@ class OperandKind(StrEnum):
     OUTPUT = "output"
     #: A float32 read from host memory at launch.
     HOST_SCALAR = "host scalar"
+
+
+class Rule(StrEnum):
+    """How an operand is computed from an int32 array of the caller's: see ``Derived``."""
+
+    #: Lengths, as they are.
+    LENGTHS = "lengths"
+    #: Differences of ``cu_seqlens``.
+    DIFFERENCES = "differences"
+    #: ``multiplier * cu_seqlens``: elements instead of tokens.
+    OFFSETS = "offsets"
+
+
+@dataclass(frozen=True, slots=True)
+class Derived:
+    """An operand that is computed on the device, from what the caller gave, before each launch.
+
+    Equivalent NumPy, for ``count`` entries of which the caller's batch may have fewer::
+
+        LENGTHS:      padded with 0 to count
+        DIFFERENCES:  np.diff(source), padded with 0 to count
+        OFFSETS:      multiplier * source.astype(dtype), padded with its last entry to count
+
+    Attributes:
+        rule: see above.
+        source: name of the caller's array, one of ``AttentionProblem.inputs``.
+        multiplier: elements of a token.
+    """
+
+    rule: Rule
+    source: str
+    multiplier: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,8 +68,12 @@ class Operand:
         kind: who provides it.
         shape, strides: in elements, as cuDNN sees them.
         dtype: element type.
-        constant: for an input that is not the caller's: the value that fills it (for instance
-            sequence lengths that only switch on a mask).
+        constant: for what is not the caller's: the value that fills it (for instance sequence
+            lengths that only switch on a mask), or a scalar's value.
+        derived: for what is computed from the caller's arrays.
+        ragged: uid of the operand that says where each sequence starts; None: dense.
+        ragged_unit: elements that one unit of those offsets stands for.
+        zero_fill: a result that cuDNN leaves unwritten in places; it is cleared first.
     """
 
     uid: int
@@ -42,7 +82,11 @@ class Operand:
     shape: Shape
     strides: Strides
     dtype: DType
-    constant: int | None = None
+    constant: int | float | None = None
+    derived: Derived | None = None
+    ragged: int | None = None
+    ragged_unit: int = 1
+    zero_fill: bool = False
 
     @property
     def spec(self) -> TensorSpec:
@@ -50,8 +94,17 @@ class Operand:
 
     @property
     def extent(self) -> int:
-        """Bytes that must be addressable at the operand's address; 0 for a host scalar."""
-        return 0 if self.kind is OperandKind.HOST_SCALAR else self.spec.nbytes
+        """Bytes that must be addressable at the operand's address; 0 for a host scalar.
+
+        A ragged operand declares room for the longest batch of its bucket; what one batch needs,
+        only its offsets tell, which are on the device. At least one token's row is there.
+        """
+        if self.kind is OperandKind.HOST_SCALAR:
+            return 0
+        if self.ragged is None:
+            return self.spec.nbytes
+        row = (self.shape[1], self.shape[3]), (self.strides[1], self.strides[3])
+        return reachable(*row) * self.dtype.itemsize
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +116,9 @@ class GraphSpec:
         io_dtype: element type of the operands that carry no type of their own.
         operands: in ascending uid.
         options: keyword arguments of the operation that are not tensors, sorted by name.
+        score_mod: the function of the logits that the graph holds, masks included; None for none.
+        score_mod_gradient: its gradient, for the backward pass.
+        score_mod_tensors: the role of the operand behind each auxiliary tensor of these two.
         workspace_limit: consider only plans with at most so many bytes of workspace; None for all.
     """
 
@@ -70,6 +126,9 @@ class GraphSpec:
     io_dtype: DType
     operands: tuple[Operand, ...]
     options: tuple[tuple[str, object], ...]
+    score_mod: Expression | None = None
+    score_mod_gradient: Expression | None = None
+    score_mod_tensors: tuple[str, ...] = ()
     workspace_limit: int | None = None
 
     def operand(self, role: str) -> Operand:

@@ -1,7 +1,12 @@
 """Faults of released cuDNN versions, as data: what is wrong, where it was seen, what we do.
 
-A row stays until a newer cuDNN was shown to be right on hardware; its upper version bound is
-then set. Each row names its source.
+A row stays until a newer cuDNN was shown or said by its makers to be right; that version then ends
+it. Each row names its source.
+
+Not here, because our graphs never meet it: on compute capability 12.x the gradients of packed
+sequences are wrong if cuDNN is told how many keys there are in all (TransformerEngine issue 3333;
+``options.direction_options``); a NaN in key or value rows past a sequence's length reaches its
+results (the adapters clear those rows).
 """
 
 from __future__ import annotations
@@ -13,6 +18,7 @@ from enum import StrEnum
 from ..device import DeviceSpec
 from ..mask import Alignment
 from ..problem import AttentionProblem, Direction
+from .dimensions import declared, has_packed_stats
 
 
 class Remedy(StrEnum):
@@ -22,6 +28,8 @@ class Remedy(StrEnum):
     FULL_LENGTHS = "full lengths"
     #: Choose among cuDNN's plans that need next to no workspace.
     NO_WORKSPACE = "no workspace"
+    #: Write the results of sequences without keys once more, after the kernel.
+    FIX_EMPTY = "fix empty"
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,8 +38,9 @@ class KnownBad:
 
     Attributes:
         name: short, for reports.
-        first, last: cuDNN versions affected, both included; None is unbounded. A device whose
-            cuDNN is not known counts as affected.
+        first: the first cuDNN affected; None: every older one is.
+        fixed: the first cuDNN without the fault; None: none is known. A device whose cuDNN is not
+            known counts as affected.
         applies: whether a problem meets the fault.
         remedy: what we do.
         source: where it was reported or measured.
@@ -39,7 +48,7 @@ class KnownBad:
 
     name: str
     first: int | None
-    last: int | None
+    fixed: int | None
     applies: Callable[[AttentionProblem, DeviceSpec, Direction], bool]
     remedy: Remedy
     source: str
@@ -47,20 +56,22 @@ class KnownBad:
     def affects(self, version: int | None) -> bool:
         if version is None:
             return True
-        return (self.first or 0) <= version and (self.last is None or version <= self.last)
+        return (self.first or 0) <= version and (self.fixed is None or version < self.fixed)
 
 
 def _half_empty_key_tile(p: AttentionProblem, device: DeviceSpec, direction: Direction) -> bool:
     backward = direction is Direction.BACKWARD
-    return backward and p.band.is_full and p.key.shape[2] % 128 == 64
+    unmasked = p.band.is_full and not p.has_lengths and not p.is_flex
+    return backward and unmasked and p.tokens_kv % 128 == 64
 
 
 def _partial_key_tile(p: AttentionProblem, device: DeviceSpec, direction: Direction) -> bool:
-    return direction is Direction.BACKWARD and p.key.shape[2] % 128 != 0
+    unmasked = not p.has_lengths and not p.is_flex
+    return direction is Direction.BACKWARD and unmasked and p.tokens_kv % 128 != 0
 
 
 def _window(p: AttentionProblem, device: DeviceSpec, direction: Direction) -> bool:
-    return p.band.left is not None and p.band.right != 0 and p.key.shape[2] > 1024
+    return p.band.left is not None and p.band.right != 0 and p.tokens_kv > 1024
 
 
 def _merged_statistics(p: AttentionProblem, device: DeviceSpec, direction: Direction) -> bool:
@@ -68,15 +79,52 @@ def _merged_statistics(p: AttentionProblem, device: DeviceSpec, direction: Direc
     return forward and p.deterministic and p.is_decode and p.needs_stats
 
 
-def _any(p: AttentionProblem, device: DeviceSpec, direction: Direction) -> bool:
-    return True
+def _keyless_sequences(p: AttentionProblem, device: DeviceSpec, direction: Direction) -> bool:
+    return p.seq_lens_kv or p.packed_kv is not None
+
+
+def _packed_on_hopper(p: AttentionProblem, device: DeviceSpec, direction: Direction) -> bool:
+    return direction is Direction.BACKWARD and p.is_packed and device.sm // 10 == 9
+
+
+def _packed_sink_grad(p: AttentionProblem, device: DeviceSpec, direction: Direction) -> bool:
+    return direction is Direction.BACKWARD and p.is_packed and p.sink_grad
+
+
+def _packed_single_queries(p: AttentionProblem, device: DeviceSpec, direction: Direction) -> bool:
+    asked = direction is Direction.FORWARD and p.needs_stats and p.heads != p.heads_kv
+    # Only if the graph says so: most packed queries are declared longer.
+    return (
+        asked and has_packed_stats(p, device) and declared(p, device, direction).query.shape[2] == 1
+    )
+
+
+def _causal_with_more_keys(p: AttentionProblem, device: DeviceSpec, direction: Direction) -> bool:
+    return device.sm == 103 and p.band.right is not None and p.tokens_kv > p.tokens_q
+
+
+def _pages_on_ada(p: AttentionProblem, device: DeviceSpec, direction: Direction) -> bool:
+    return device.sm == 89 and p.paged is not None
+
+
+def _deterministic_sink_grad(p: AttentionProblem, device: DeviceSpec, direction: Direction) -> bool:
+    return direction is Direction.BACKWARD and p.deterministic and p.sink_grad
 
 
 ROWS = (
     KnownBad(
+        "the gradient of a sink differs from run to run, deterministic or not",
+        first=None,
+        fixed=None,
+        applies=_deterministic_sink_grad,
+        remedy=Remedy.REFUSE,
+        source="H200, cuDNN 9.19: all of its elements, the other gradients never; refused by "
+        "TransformerEngine too",
+    ),
+    KnownBad(
         "dQ is NaN where the last key tile of 128 is half empty and LSE < -88.7",
         first=None,
-        last=None,
+        fixed=None,
         applies=_half_empty_key_tile,
         remedy=Remedy.FULL_LENGTHS,
         source="pytorch issue 196678; H200, cuDNN 9.19: any query length, head_dim 64 to 256, "
@@ -85,35 +133,76 @@ ROWS = (
     KnownBad(
         "illegal memory access in a captured backward pass with a partial key tile",
         first=None,
-        last=91500,
+        fixed=91501,
         applies=_partial_key_tile,
         remedy=Remedy.FULL_LENGTHS,
-        source="TransformerEngine: get_attention_backend, cuDNN <= 9.15",
+        source="TransformerEngine PR 2344, cuDNN <= 9.15.0",
     ),
     KnownBad(
         "log-sum-exp of a single query differs from run to run where its keys are split",
         first=None,
-        last=None,
+        fixed=None,
         applies=_merged_statistics,
         remedy=Remedy.NO_WORKSPACE,
         source="H200, cuDNN 9.19, engine 8 with k24=35: 5 of 128 values in 200 runs, the output "
         "never; the plan carries no note. Its sibling without workspace is 5% slower and exact",
     ),
     KnownBad(
-        "non-causal sliding window over more than 1024 keys gives NaN",
-        first=91400,
-        last=91400,
-        applies=_window,
-        remedy=Remedy.REFUSE,
-        source="TransformerEngine issue 2344",
+        "results of a sequence without keys are NaN",
+        first=None,
+        fixed=92500,
+        applies=_keyless_sequences,
+        remedy=Remedy.FIX_EMPTY,
+        source="cudnn-frontend issue 943; H200, cuDNN 9.19: output, log-sum-exp, dK and dV",
     ),
     KnownBad(
-        "wrong results in 16-bit attention",
-        first=91000,
-        last=91001,
-        applies=_any,
+        "non-causal sliding window over more than 1024 keys gives NaN",
+        first=91400,
+        fixed=91401,
+        applies=_window,
         remedy=Remedy.REFUSE,
-        source="cudnn-frontend refuses cuDNN 9.10.0 and 9.10.1 for attention",
+        source="TransformerEngine PR 2344; cudnn-frontend refuses it too",
+    ),
+    KnownBad(
+        "gradients of packed sequences are NaN: a workspace is not initialized",
+        first=None,
+        fixed=91800,
+        applies=_packed_on_hopper,
+        remedy=Remedy.REFUSE,
+        source="TransformerEngine issue 2186",
+    ),
+    KnownBad(
+        "the sink's gradient of packed sequences: the log-sum-exp is read as if dense",
+        first=None,
+        fixed=92600,
+        applies=_packed_sink_grad,
+        remedy=Remedy.REFUSE,
+        source="TransformerEngine issue 3249, cudnn-frontend PR 630; 1.28 does not refuse it",
+    ),
+    KnownBad(
+        "log-sum-exp of packed single queries: only the first head of each group is written",
+        first=92600,
+        fixed=92800,
+        applies=_packed_single_queries,
+        remedy=Remedy.REFUSE,
+        source="cudnn-frontend issue 1083, cuDNN 9.26 and 9.27",
+    ),
+    KnownBad(
+        "causal attention with more keys than queries hangs",
+        first=92100,
+        fixed=92200,
+        applies=_causal_with_more_keys,
+        remedy=Remedy.REFUSE,
+        source="TransformerEngine issue 3285, cuDNN 9.21 on compute capability 10.3, long keys; "
+        "from which length on is not said",
+    ),
+    KnownBad(
+        "wrong results with a cache of keys on compute capability 8.9",
+        first=None,
+        fixed=None,
+        applies=_pages_on_ada,
+        remedy=Remedy.REFUSE,
+        source="TransformerEngine PR 1776, whose selection still leaves it out",
     ),
 )
 
@@ -142,10 +231,14 @@ _NEXT_TO_NOTHING = 1024
 def wants_full_lengths(problem: AttentionProblem, device: DeviceSpec, direction: Direction) -> bool:
     """Whether the graph must be given sequence lengths although every sequence is full.
 
-    Besides the faults: cuDNN takes a bottom-right band with more queries than keys only with
-    lengths (its rows that see no key then get O = 0 and LSE = -inf, as they should).
+    Besides the faults: with more queries than keys cuDNN takes a band from the bottom right (whose
+    rows that see no key then get O = 0 and LSE = -inf, as they should), or one with a left bound,
+    only with lengths (cudnn-frontend 1.32, sdpa_support_surface.h).
     """
-    unseen_rows = problem.band.alignment is Alignment.BOTTOM_RIGHT
-    return unseen_rows or any(
-        row.remedy is Remedy.FULL_LENGTHS for row in faults(problem, device, direction)
+    from_bottom = problem.band.alignment is Alignment.BOTTOM_RIGHT
+    more_queries = problem.band.left is not None and problem.tokens_q > problem.tokens_kv
+    return (
+        from_bottom
+        or more_queries
+        or any(row.remedy is Remedy.FULL_LENGTHS for row in faults(problem, device, direction))
     )

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from ..backend import Answer
 from ..device import DeviceSpec
+from ..events import stages
 from ..fingerprint import fingerprint
 from ..plan import Plan
 from ..plan_cache import PlanCache
 from ..problem import AttentionProblem, Direction
 from ..reasons import Tier, Unsupported, Verdict
-from . import f16, session
+from ..words import summary
+from . import session
+from .builder import describe
 from .rules import reasons
 
 #: Every plan of the process, and cuDNN's words where it refused.
@@ -26,13 +29,18 @@ def plan_or_refusal(
     """
     problem = problem.for_direction(direction)
     key = fingerprint(problem, device, direction, session.frontend_version())
-    return cache.get(key, lambda: _build(problem, device, direction, key))
+    return cache.get(
+        key,
+        lambda: _build(problem, device, direction, key),
+        lambda: summary(problem, direction),
+    )
 
 
 def _build(
     problem: AttentionProblem, device: DeviceSpec, direction: Direction, key: str
 ) -> Plan | str:
-    spec = f16.describe(problem, device, direction)
+    with stages("describe"):
+        spec = describe(problem, device, direction)
     try:
         built = session.build(spec, device)
     except session.GraphRefusedError as refusal:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -13,6 +14,7 @@ from typing import Any
 from ..device import DeviceSpec, format_version
 from ..dtypes import DType
 from ..errors import SdpaEnvironmentError
+from ..events import stages
 from . import deviceless
 from .graph import GraphSpec
 from .lower import data_type, lower
@@ -123,18 +125,22 @@ def build(spec: GraphSpec, device: DeviceSpec) -> Built:
         device_property=_device_properties(device),
     )
     with _refusals(cudnn):
-        lower(spec, graph, cudnn)
-        graph.deselect_engines(_PYTHON_ENGINES)
-        graph.validate()
-        graph.build_operation_graph()
-        graph.create_execution_plans([cudnn.heur_mode.A])
-        graph.check_support()
-        index = _build_first(graph, cudnn, spec.workspace_limit)
-    return Built(
-        blob=bytes(graph.serialize()),
-        workspace_bytes=int(graph.get_workspace_size()),
-        engine=str(graph.get_plan_name_at_index(index)),
-    )
+        with stages("lower"):
+            lower(spec, graph, cudnn)
+            graph.deselect_engines(_PYTHON_ENGINES)
+        with stages("plan"):
+            graph.validate()
+            graph.build_operation_graph()
+            graph.create_execution_plans([cudnn.heur_mode.A])
+            graph.check_support()
+        with stages("compile"):
+            index = _build_first(graph, cudnn, spec.workspace_limit)
+    with stages("serialize"):
+        return Built(
+            blob=bytes(graph.serialize()),
+            workspace_bytes=int(graph.get_workspace_size()),
+            engine=str(graph.get_plan_name_at_index(index)),
+        )
 
 
 def _build_first(graph: Any, cudnn: ModuleType, workspace_limit: int | None) -> int:
@@ -178,5 +184,18 @@ def _refusals(cudnn: ModuleType) -> Iterator[None]:
         ) from error
 
 
+#: What cuDNN's messages give as reasons, most specific first, and how those look that only name a
+#: function of its own.
+_REASON = re.compile(r"Reason: (.+?)(?= at: | Warning: | \{|;|$)")
+_OWN_FUNCTION = re.compile(r"[\w>.:-]+\(.*\)|.*\bstatus\b.*")
+_PREAMBLE = re.compile(r" \(the backend declined.*")
+
+
 def _one_line(error: Exception) -> str:
-    return " ".join(str(error).split())[:500]
+    """The message without the engines' settings, which fill pages: its verdict and its reasons."""
+    text = " ".join(str(error).split())
+    given = dict.fromkeys(reason.strip() for reason in _REASON.findall(text))
+    reasons = [reason for reason in given if not _OWN_FUNCTION.fullmatch(reason)]
+    if not reasons:
+        return text[:500]
+    return f"{_PREAMBLE.sub('', text)[:200]}: {'; '.join(reasons)[:500]}"

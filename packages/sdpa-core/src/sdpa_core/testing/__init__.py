@@ -4,12 +4,23 @@ The suite itself needs pytest, so it is imported from ``testing.conformance``; t
 cuDNN from ``testing.fake_cudnn``.
 """
 
+from .case import Case as Case
+from .case import Inputs as Inputs
 from .cases import CASES as CASES
 from .cases import LARGE_CASES as LARGE_CASES
-from .cases import Case as Case
-from .cases import Inputs as Inputs
+from .cases import NEIGHBOURS as NEIGHBOURS
+from .cases import cases_by_report as cases_by_report
+from .cases import covering as covering
+from .expected import decisions as decisions
+from .expected import expected as expected
+from .expected import features_of as features_of
+from .logits import Dropout as Dropout
+from .logits import Features as Features
+from .packing import Packing as Packing
+from .packing import Pages as Pages
 from .placement import Placed as Placed
 from .placement import place as place
+from .placement import place_all as place_all
 from .placement import problem_of as problem_of
 from .reference import Forward as Forward
 from .reference import Gradients as Gradients
@@ -18,6 +29,8 @@ from .reference import attention_backward as attention_backward
 from .rounding import decode as decode
 from .rounding import encode as encode
 from .rounding import round_to as round_to
+from .score_mods import SCORE_MODS as SCORE_MODS
+from .subject import DropoutState as DropoutState
 from .subject import Result as Result
 from .subject import Subject as Subject
 from .tolerances import MARGIN as MARGIN

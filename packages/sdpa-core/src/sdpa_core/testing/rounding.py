@@ -61,8 +61,19 @@ def round_to(values: ArrayLike, dtype: DType) -> NDArray[np.float64]:
     return np.where(np.abs(rounded) > form.largest, np.copysign(np.inf, exact), rounded)
 
 
+#: NumPy's types of numbers that need no rounding.
+_EXACT: dict[DType, DTypeLike] = {
+    DType.INT32: np.int32,
+    DType.INT64: np.int64,
+    DType.UINT8: np.uint8,
+    DType.BOOL: np.bool_,
+}
+
+
 def encode(values: ArrayLike, dtype: DType) -> NDArray[Any]:
     """The numbers as they lie in memory; bfloat16 as ``uint16`` bits."""
+    if dtype in _EXACT:
+        return np.asarray(values).astype(_EXACT[dtype])
     rounded = round_to(values, dtype)
     if dtype is not DType.BFLOAT16:
         return rounded.astype(FORMATS[dtype].storage)

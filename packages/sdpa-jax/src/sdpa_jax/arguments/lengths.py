@@ -1,0 +1,69 @@
+"""Lengths of sequences, and where packed ones lie."""
+
+from __future__ import annotations
+
+import jax.numpy as jnp
+from jax import Array
+
+from .. import convert
+
+
+def seq_lens(name: str, given: object, batch: int, *, may_be_scalar: bool = False) -> Array:
+    """Lengths in tokens, int32 ``[B]``.
+
+    Args:
+        name: the argument.
+        may_be_scalar: the operands have no axis of the batch, so that one length has none either.
+
+    Raises:
+        TypeError, ValueError: not int32 or int64, or not one for each sequence.
+    """
+    array = _integers(name, given)
+    if may_be_scalar and array.ndim == 0:
+        array = array[None]
+    if array.shape != (batch,):
+        raise ValueError(
+            f"{name} has shape {list(array.shape)}; expected [{batch}], one of each sequence"
+        )
+    return array
+
+
+def cu_seqlens(name: str, given: object, batch: int | None = None) -> Array:
+    """Cumulative lengths in tokens, int32 ``[B + 1]``.
+
+    Args:
+        name: the argument.
+        batch: what ``B`` must be; None: anything.
+
+    Raises:
+        TypeError, ValueError: not int32 or int64, or of the wrong shape.
+    """
+    array = _integers(name, given)
+    if array.ndim != 1 or array.shape[0] == 0:
+        raise ValueError(f"{name} has shape {list(array.shape)}; expected [sequences + 1]")
+    if batch is not None and array.shape[0] != batch + 1:
+        raise ValueError(
+            f"{name} has shape {list(array.shape)}; expected [{batch + 1}], sequences + 1"
+        )
+    return array
+
+
+def page_table(name: str, given: object, batch: int) -> Array:
+    """Numbers of pages, int32 ``[B, pages of a sequence]``.
+
+    Raises:
+        TypeError, ValueError: not int32 or int64, or of the wrong shape.
+    """
+    array = _integers(name, given)
+    if array.ndim != 2 or array.shape[0] != batch:
+        raise ValueError(
+            f"{name} has shape {list(array.shape)}; expected [{batch}, pages of a sequence]"
+        )
+    return array
+
+
+def _integers(name: str, given: object) -> Array:
+    array = convert.array(name, given)
+    if array.dtype not in (jnp.int32, jnp.int64):
+        raise TypeError(f"{name} has dtype {array.dtype}; expected int32 or int64")
+    return array.astype(jnp.int32)

@@ -1,0 +1,122 @@
+"""Numbers and windows, which are known while a program is traced."""
+
+from __future__ import annotations
+
+import math
+import numbers
+
+import jax
+import numpy as np
+
+from sdpa_core import Alignment, Band, flag
+
+
+def number(name: str, given: object) -> float:
+    """A number that is known while tracing: plans and caches are made for its value.
+
+    Raises:
+        TypeError, ValueError: it is none, or does not fit a float.
+    """
+    if isinstance(given, jax.core.Tracer):
+        raise TypeError(
+            f"{name} is traced; expected a concrete number. Name it in static_argnames of jax.jit, "
+            f"or multiply the query by it"
+            if name == "scale"
+            else f"{name} is traced; expected a concrete number. Name it in static_argnames of "
+            f"jax.jit"
+        )
+    if isinstance(given, jax.Array | np.ndarray | np.generic) and np.ndim(given) == 0:
+        given = given.item()
+    if isinstance(given, bool) or not isinstance(given, numbers.Real):
+        raise TypeError(f"{name} is {type(given).__name__}; expected a concrete number")
+    try:
+        return float(given)
+    except OverflowError:
+        raise ValueError(f"{name} = {given}; expected a finite number") from None
+
+
+def softcap(given: object) -> float | None:
+    """The bound of the logits.
+
+    Raises:
+        TypeError, ValueError: not a positive finite number.
+    """
+    if given is None:
+        return None
+    cap = number("softcap", given)
+    if not (cap > 0 and math.isfinite(cap)):
+        raise ValueError(f"softcap = {cap}; expected a positive finite number")
+    return cap
+
+
+def count(name: str, given: object) -> int:
+    """A number of tokens, at least 0, known while tracing.
+
+    Raises:
+        TypeError, ValueError: it is none.
+    """
+    if isinstance(given, jax.core.Tracer):
+        raise TypeError(f"{name} is traced; expected a concrete int, for which plans are made")
+    if isinstance(given, jax.Array | np.ndarray | np.generic) and np.ndim(given) == 0:
+        given = given.item()
+    if isinstance(given, bool) or not isinstance(given, numbers.Integral):
+        raise TypeError(f"{name} is {given!r}; expected an int")
+    if given < 0:
+        raise ValueError(f"{name} = {given}; expected a number of tokens, at least 0")
+    return int(given)
+
+
+def band(
+    is_causal: object,
+    alignment: object,
+    window: object,
+    window_name: str = "window",
+) -> Band:
+    """Which keys a query sees.
+
+    Args:
+        is_causal, alignment: the arguments ``is_causal`` and ``causal_alignment``.
+        window: ``(left, right)`` in tokens, each may be None; or None.
+        window_name: the window's argument, for errors.
+
+    Raises:
+        TypeError, ValueError: an argument is wrong, or window and causality contradict each other.
+    """
+    causal = flag("is_causal", is_causal)
+    if not isinstance(alignment, str) or alignment not in list(Alignment):
+        allowed = ", ".join(Alignment)
+        raise ValueError(f"causal_alignment = {alignment!r}; expected one of {allowed}")
+    left, right = _window(window_name, window)
+    if causal:
+        if right not in (None, 0):
+            raise ValueError(
+                f"{window_name} = {window!r} sees keys to the right, and is_causal=True hides them;"
+                f" expected None or 0 on the right"
+            )
+        right = 0
+    return Band(left, right, Alignment(alignment))
+
+
+def local_window(given: object, is_causal: bool) -> object:
+    """The window of ``jax.nn``'s argument ``local_window_size``.
+
+    One number counts on both sides; with ``is_causal`` nothing is seen on the right.
+
+    Raises:
+        TypeError, ValueError: neither a number of tokens nor a pair.
+    """
+    if given is None:
+        return None
+    name = "local_window_size"
+    pair = given if isinstance(given, tuple | list) else (given, given)
+    left, right = _window(name, pair)
+    return left, 0 if is_causal else right
+
+
+def _window(name: str, given: object) -> tuple[int | None, int | None]:
+    if given is None:
+        return None, None
+    if not isinstance(given, tuple | list) or len(given) != 2:
+        raise TypeError(f"{name} is {given!r}; expected a pair (left, right)")
+    left, right = (None if bound is None else count(name, bound) for bound in given)
+    return left, right
