@@ -267,6 +267,24 @@ def install_alone(session: nox.Session, package: str) -> None:
 
 
 @nox.session
+def support_matrix(session: nox.Session) -> None:
+    """Ask the rules and cuDNN about every problem, for pairs of versions; write the page."""
+    install(session, *group("test", "cudnn"), packages=(CORE,), frontend=group("frontend")[0])
+    folder = Path(session.create_tmp())
+    module = ("python", "-m", "support_matrix")
+    env = {"PYTHONPATH": str(ROOT / "tests-integration")}
+    files = []
+    for cudnn, frontend in version_matrix.SUPPORT_PAIRS:
+        pins = [f"nvidia-cudnn-frontend=={frontend}", version_matrix.cudnn_requirement(cudnn)]
+        session.install("--no-deps", "--upgrade", *pins)
+        files.append(str(folder / f"cudnn-{cudnn}-frontend-{frontend}.jsonl"))
+        # Disagreements (1) of all pairs are told by the page.
+        ask = (*module, "ask", "--out", files[-1])
+        session.run(*ask, *session.posargs, env=env, success_codes=[0, 1])
+    session.run(*module, "page", *files, "--out", "docs/support-matrix.md", env=env)
+
+
+@nox.session
 def demo(session: nox.Session) -> None:
     """Train one small model in PyTorch and in JAX and compare (arguments: the script's)."""
     install(

@@ -1,4 +1,4 @@
-"""The Python in READMEs and docs/*.md runs, and semantics.md lists what is not implemented.
+"""The Python in READMEs and docs/*.md runs; pages list what there is, and what is not implemented.
 
 The blocks of a page run in order and share their names. Those marked "python" run; what cannot,
 or should not, is marked "py". Without a GPU, CUDA tensors become CPU ones.
@@ -12,6 +12,8 @@ from pathlib import Path
 import pytest
 
 from sdpa_core.pending import PENDING
+from sdpa_core.score_mod import OPS
+from sdpa_core.score_mod.ops import Rule
 
 ROOT = Path(__file__).resolve().parent.parent
 BLOCK = re.compile(r"^```python\n(.*?)^```$", re.DOTALL | re.MULTILINE)
@@ -41,7 +43,12 @@ PAGES = [
 
 
 def test_pages_are_found():
-    expected = {"README.md", "docs/semantics.md", "packages/sdpa-torch/README.md"}
+    expected = {
+        "README.md",
+        "docs/semantics.md",
+        "docs/score-mod.md",
+        "packages/sdpa-torch/README.md",
+    }
     assert expected <= {name_of(page) for page in PAGES}
 
 
@@ -67,3 +74,27 @@ def test_semantics_lists_what_is_pending():
     section = text.partition("## Not implemented yet")[2]
     table = "\n".join(line for line in section.splitlines() if line.startswith("|"))
     assert set(re.findall(r"`(\w+)`", table)) == set(PENDING)
+
+
+#: How score-mod.md names the rules of ``sdpa_core.score_mod.ops``.
+RULES = {
+    "floats, a float": Rule.FLOAT,
+    "ints or floats, the same": Rule.NUMBER,
+    "ints or floats, a bool": Rule.COMPARISON,
+    "bools, a bool": Rule.LOGICAL,
+    "two ints or floats and a bool, one of the two": Rule.SELECT,
+    "anything, a float": Rule.TO_FLOAT,
+    "an int or a bool, an int": Rule.TO_INT,
+}
+
+
+def test_score_mod_lists_every_operation():
+    text = (ROOT / "docs" / "score-mod.md").read_text(encoding="utf-8")
+    section = text.partition("## Operations")[2].partition("\n## ")[0]
+    rows = [line.strip("| ").split(" | ", 1) for line in section.splitlines() if line[:1] == "|"]
+    listed = {
+        name: (tuple(operands.split(", ")), RULES[words])
+        for words, operations in rows[2:]
+        for name, operands in re.findall(r"`(\w+)\(([\w, ]+)\)`", operations)
+    }
+    assert listed == {op.name: (op.operands, op.rule) for op in OPS.values()}

@@ -18,6 +18,16 @@ FRAMEWORKS = (
     *(("jax", version) for version in ("0.8.3", "0.9.2", "0.10.2", NEWEST)),
 )
 
+# What the support matrix asks, cuDNN by cuDNN: the oldest that a supported framework brings
+# (torch 2.11), and the newest.
+SUPPORT_PAIRS = tuple(product(("9.19.0.56", NEWEST), (FRONTENDS[0], FRONTENDS[-1])))
+
+
+def cudnn_requirement(version: str) -> str:
+    """What pip is asked for."""
+    return "nvidia-cudnn-cu13" if version == NEWEST else f"nvidia-cudnn-cu13=={version}"
+
+
 # The last jax of a Python that newer jax releases have dropped: "newest" is that release there.
 LAST_JAX = {"3.11": "0.10.2"}
 
