@@ -110,7 +110,9 @@ def tests(session: nox.Session) -> None:
         packages=PACKAGES,
         frontend=group("frontend")[0],
     )
-    session.run("python", "-m", "pytest", *session.posargs)
+    # The conformance suites take most of the time; a class of tests stays in one process.
+    everything = ("-n", str(min(os.cpu_count() or 1, 8)), "--dist", "loadscope")
+    session.run("python", "-m", "pytest", *(session.posargs or everything))
     if not session.posargs:
         session.notify("alone_core")
         session.notify("alone_jax")

@@ -164,7 +164,7 @@ class TestDense:
         assert (key[0, :4] == 1).all()
         assert jnp.isnan(spoiled["key"][0, 4:]).all()
         handed, _ = launched(decision, spoiled, slack_is_finite=True)
-        np.testing.assert_array_equal(handed["key"].reshape(spoiled["key"].shape), spoiled["key"])
+        assert jnp.isnan(handed["key"].reshape(spoiled["key"].shape)[0, 4:]).all()
 
     def test_the_scale_is_a_number(self) -> None:
         assert launched(*dense())[0]["scale"] == 0.5

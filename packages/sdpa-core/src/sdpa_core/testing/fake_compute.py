@@ -26,7 +26,7 @@ from .tolerances import assert_close, error_scales
 #: The first cuDNN that handles sequences without keys (cudnn-frontend issue 943).
 _EMPTY_SINCE = 92500
 
-#: More of a difference between log-sum-exps than float32 makes.
+#: More of a difference between log-sum-exps than float32 makes, relative to ``1 + |LSE| / 64``.
 _RESOLVED = 1e-4
 
 #: Options that change no number.
@@ -231,7 +231,8 @@ class Execution:
         if features["sink"] is not None:
             return features
         keys = attention(*self.operands, **features).lse
-        more = np.where(lse - keys > _RESOLVED, lse + np.log(-np.expm1(keys - lse)), np.nan)
+        resolved = lse - keys > _RESOLVED * (1 + np.abs(lse) / 64)
+        more = np.where(resolved, lse + np.log(-np.expm1(keys - lse)), np.nan)
         # The smallest difference that float32 statistics resolve is the least exact sink.
         gain = np.where(np.isnan(more), -np.inf, lse - keys)
         if not (gain > -np.inf).any():

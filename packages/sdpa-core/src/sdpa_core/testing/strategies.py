@@ -83,9 +83,9 @@ def cases(draw: Draw[Any], *, for_cudnn: bool = False) -> Case:
             rules.
     """
     kind = draw(st.sampled_from(("dense", "lengths", "packed", "paged")))
-    layouts = ("bhsd", "unaligned", "odd_rows") if kind == "paged" else (*_APART, *_PAIRED)
-    if kind != "paged":
-        layouts += _TOGETHER
+    layouts: tuple[str, ...] = (*_APART, *_PAIRED, *_TOGETHER)
+    if kind == "paged":
+        layouts = ("bhsd", "unaligned", "odd_rows")
     layout = draw(st.sampled_from(layouts))
     fields = draw(_sizes(layout, for_cudnn))
     fields |= draw(_sequences(kind, layout, fields))
