@@ -249,3 +249,20 @@ def test_with_dropout_both_directions_declare_the_longest_sequence() -> None:
     problem = packed(dropout_p=0.1)
     lengths = {describe(problem, H200, d).operand("query").shape[2] for d in BOTH}
     assert lengths == {130}
+
+
+@pytest.mark.parametrize("deterministic", [True, False])
+def test_r52_one_query_per_sequence_is_declared_longer(deterministic: bool) -> None:
+    """Of packed single queries only the first head of each group gets a log-sum-exp."""
+    problem = packed(tokens=3, longest=1, deterministic=deterministic)
+    for direction in BOTH:
+        assert describe(problem, H200, direction).operand("query").shape[2] > 1
+
+
+def test_interleaved_operands_are_dense_in_the_backward_pass() -> None:
+    """cuDNN has one offset for an operand and its gradient, which is dense."""
+    graph = describe(packed(interleaved=True), H200, Direction.BACKWARD)
+    for role, heads, width in (("query", HEADS, D), ("key", HEADS_KV, D), ("value", HEADS_KV, DV)):
+        operand, gradient = graph.operand(role), graph.operand(f"grad_{role}")
+        assert operand.strides[2] == gradient.strides[2] == heads * width
+        assert operand.ragged == gradient.ragged

@@ -16,6 +16,7 @@ import pytest
 
 import sdpa_core
 from sdpa_core import Band, DType
+from sdpa_core.alibi import alibi_slopes
 from sdpa_core.fingerprint import render
 from sdpa_core.score_mod import (
     OPS,
@@ -40,6 +41,7 @@ from sdpa_core.score_mod import (
     identity,
     select,
     softcap,
+    standard_slopes,
     substitute,
     trace,
     trace_bprop,
@@ -415,3 +417,19 @@ def test_every_operation_has_a_method_and_a_value() -> None:
     graph_methods = {name for name in dir(sdpa_core.score_mod.Graph) if not name.startswith("_")}
     assert set(OPS) <= graph_methods
     assert set(OPS) == set(NUMPY)
+
+
+@pytest.mark.parametrize("heads", [1, 2, 3, 8, 12, 13, 64])
+def test_standard_slopes_are_the_table_s(heads: int) -> None:
+    t = Trace()
+    expression = t.expression(t.score * standard_slopes(t.head, heads))
+
+    def leaf(node: Any) -> Any:
+        return (
+            np.arange(heads) if isinstance(node, Index) else np.asarray(getattr(node, "value", 1.0))
+        )
+
+    ops = array_ops(np, lambda x: np.asarray(x, float), lambda x: np.asarray(x, int))
+    np.testing.assert_allclose(
+        np.broadcast_to(evaluate(expression, ops, leaf), heads), alibi_slopes(heads), rtol=1e-12
+    )

@@ -268,11 +268,21 @@ class AttentionProblem:
         same = given is None or given.canonical() == self.output.canonical()
         return replace(
             self,
+            # Packed operands are read dense: their gradients are dense, and cuDNN has one offset
+            # for both (H200, cuDNN 9.19: wrong gradients of interleaved queries otherwise). So is
+            # the gradient of the output, as the output is.
+            query=_dense_if(self.packed_q, self.query),
+            key=_dense_if(self.packed_kv, self.key),
+            value=_dense_if(self.packed_kv, self.value),
             training=True,
             return_lse=False,
             return_max_logit=False,
-            grad_output=None if given is None or same else given.canonical(),
+            grad_output=None if given is None or same or self.packed_q else given.canonical(),
         )
+
+
+def _dense_if(packed: Packed | None, spec: TensorSpec) -> TensorSpec:
+    return spec if packed is None else packed_like(spec, spec.shape)
 
 
 def _inputs(problem: AttentionProblem) -> list[str]:

@@ -76,7 +76,9 @@ def _in_buckets(
         _, heads, longest, head_dim = spec.shape
         if packed is None:
             return replace(spec, shape=(batch, heads, longest, head_dim))
-        tokens = longest if exact else token_bucket(packed.tokens)
+        # Never one token: of packed single queries cuDNN writes the statistics of the first head of
+        # each group only (cudnn-frontend issue 1083; also seen on an H200 with cuDNN 9.19).
+        tokens = max(longest, 2) if exact else token_bucket(packed.tokens)
         strides = (tokens * spec.strides[2], *spec.strides[1:])
         return replace(spec, shape=(batch, heads, tokens, head_dim), strides=strides)
 

@@ -96,8 +96,8 @@ class _Logits:
             score = of_score.insert(self.trace, self.problem.score_mod.expression, score=score)
         if self.problem.bias is not None:
             score = score + self._tensor("bias")
-        if self.problem.alibi_slopes is not None:
-            slopes = self._tensor("alibi_slopes")
+        slopes = self._slopes()
+        if slopes is not None:
             score = of_score.alibi(score, slopes, self._distance())
         return self.trace.expression(of_score.where_visible(self._visible(), score))
 
@@ -121,6 +121,13 @@ class _Logits:
     def _capped(self) -> Symbol:
         score, cap = self.trace.score, self.problem.softcap
         return score if cap is None else of_score.softcap(score, cap)
+
+    def _slopes(self) -> float | Symbol | None:
+        if self.problem.alibi_slopes is not None:
+            return self._tensor("alibi_slopes")
+        if self.problem.alibi:
+            return of_score.standard_slopes(self.trace.head, self.problem.heads)
+        return None
 
     def _distance(self) -> Symbol:
         """How far a key lies behind the query's diagonal, in tokens."""

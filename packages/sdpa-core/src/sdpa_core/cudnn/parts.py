@@ -67,11 +67,7 @@ def _shared_gradients(problem: AttentionProblem) -> Iterator[Operand]:
 
 
 def _gradient(spec: TensorSpec, packed: object) -> TensorSpec:
-    """Dense, in the order of its operand; packed: with the operand's strides and hence its offsets.
-
-    cuDNN reads the offsets of one for both (H200, cuDNN 9.19: wrong gradients of interleaved
-    queries whose gradient was dense; TransformerEngine never gives them others).
-    """
+    """Dense, in the order of its operand, which is dense itself if it is packed."""
     return spec if packed is not None else spec.like(spec.shape)
 
 

@@ -13,6 +13,7 @@ from .compose import identity as identity
 from .compose import insert as insert
 from .compose import select as select
 from .compose import softcap as softcap
+from .compose import standard_slopes as standard_slopes
 from .compose import substitute as substitute
 from .compose import where_visible as where_visible
 from .derivative import gradient as gradient

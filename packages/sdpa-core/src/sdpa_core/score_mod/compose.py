@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import math
+
+from ..alibi import alibi_slopes
 from ..mask import Band
 from .expression import Apply, Expression, Grad, Node, Scalar, Score, Tensor
 from .symbol import Symbol, apply
@@ -25,6 +28,20 @@ def alibi(score: Symbol, slopes: float | Symbol, distance: Symbol) -> Symbol:
         distance: of a key from the query's diagonal, int32, in tokens: ``key - (query + shift)``.
     """
     return score - apply("to_float", abs(distance)) * slopes
+
+
+def standard_slopes(head: Symbol, heads: int) -> float | Symbol:
+    """``alibi.alibi_slopes(heads)`` as a function of the head, computed by exponentials."""
+    if heads == 1:
+        return alibi_slopes(1)[0]
+    count = 1 << (heads.bit_length() - 1)
+    number = apply("to_float", head)
+    step = math.log(2.0) / count
+    regular = apply("exp", (number + 1.0) * (-8.0 * step))
+    if count == heads:
+        return regular
+    between = apply("exp", (number * 2.0 - (2.0 * count - 1.0)) * (-4.0 * step))
+    return select(head < count, regular, between)
 
 
 def band(distance: Symbol, band: Band) -> Symbol | None:

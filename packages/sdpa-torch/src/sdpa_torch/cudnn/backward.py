@@ -8,10 +8,9 @@ from functools import lru_cache
 import torch
 from torch import Tensor
 
-from sdpa_core import AttentionProblem, Direction, TensorSpec
+from sdpa_core import Direction, TensorSpec
 from sdpa_core.cudnn.dimensions import pads_query
 from sdpa_core.layout import Strides, canonical_strides
-from sdpa_core.ragged import packed_spec
 
 from .. import sequences
 from ..convert import copied, is_regular, misaligned
@@ -25,7 +24,7 @@ from .strides import SAVED, strides_of
 class Backward:
     """``problem.inputs``, output, stats and its gradient -> ``problem.gradients``.
 
-    There is one plan for each layout in which the output's gradient arrives.
+    There is one plan for each layout in which the gradient of a dense output arrives.
     """
 
     def __init__(self, setting: Setting) -> None:
@@ -33,7 +32,8 @@ class Backward:
         plan = setting.planned(Direction.BACKWARD)
         self._setting = setting
         self._features = features
-        self._strides = strides_of(problem)
+        # Packed operands are read dense, whatever the forward pass read.
+        self._strides = strides_of(problem.for_direction(Direction.BACKWARD))
         self._roles = (*problem.inputs, *SAVED, "grad_output")
         self._usual = Launch(plan, problem, self._roles, setting.where, setting.runtime)
         self._places = [self._usual.roles.index(role) for role in problem.gradients]
@@ -46,7 +46,9 @@ class Backward:
 
         @lru_cache(maxsize=16)
         def launch_for(strides: tuple[int, ...]) -> Launch | None:
-            wanted = replace(problem, grad_output=_incoming_spec(problem, strides))
+            output = problem.output
+            incoming = TensorSpec(output.shape, strides, output.dtype)
+            wanted = replace(problem, grad_output=incoming)
             found = setting.runtime.plan(wanted, setting.spec, Direction.BACKWARD)
             # Not worth more workspace than policy has accepted for the usual layout.
             if isinstance(found, str) or found.workspace_bytes > plan.workspace_bytes:
@@ -128,20 +130,11 @@ class Backward:
             return grad_output, self._usual
         shape, strides = grad_output.shape, grad_output.stride()
         dense = 0 not in strides and is_regular(shape, strides, grad_output.element_size())
-        if dense and not misaligned(grad_output):
+        if dense and self._features.max_q is None and not misaligned(grad_output):
             launch = self._launch_for(strides)
             if launch is not None:
                 return grad_output, launch
         return copied(grad_output, usual), self._usual
-
-
-def _incoming_spec(problem: AttentionProblem, strides: tuple[int, ...]) -> TensorSpec:
-    output = problem.output
-    if problem.packed_q is None:
-        return TensorSpec(output.shape, strides, output.dtype)
-    batch, heads, longest, head_dim = output.shape
-    shape = (problem.packed_q.tokens, heads, head_dim)
-    return packed_spec(shape, strides, output.dtype, batch=batch, max_tokens=longest)
 
 
 def _as(tensor: Tensor, strides: Strides) -> Tensor:

@@ -40,15 +40,10 @@ def _alone(problem: AttentionProblem, where: str) -> Reasons:
 def bias_gradient(problem: AttentionProblem, device: DeviceSpec, direction: Direction) -> Reasons:
     """Of packed sequences only Hopper has it, and compute capability 10.x none with dropout.
 
-    In a function of the logits the bias is one of its operands, which have no gradients.
     cuDNN 9.19 and 9.28: no engine. TransformerEngine refuses both on compute capability 10.x.
     """
     if direction is Direction.FORWARD or not problem.bias_grad:
         return
-    if problem.is_flex:
-        yield Unsupported(
-            "bias.requires_grad", True, "False with softcap, score_mod or ALiBi slopes"
-        )
     family = device.sm // 10
     if problem.is_packed and family != 9:
         yield Unsupported(

@@ -30,14 +30,10 @@ def bottom_right(problem: AttentionProblem, device: DeviceSpec, direction: Direc
 
 
 def alibi(problem: AttentionProblem, device: DeviceSpec, direction: Direction) -> Reasons:
-    """cuDNN's own ALiBi is for masks that end at the diagonal, and none of a function's."""
-    if not problem.alibi:
-        return
-    hint = "give slopes instead"
-    if problem.is_flex:
-        yield Unsupported("alibi", "True with softcap or score_mod", "slopes", hint)
-    elif problem.band.right != 0:
-        yield Unsupported("alibi", f"True with the mask {problem.band}", "a causal mask", hint)
+    """cuDNN's own ALiBi is for masks that end at the diagonal; functions of logits have ours."""
+    if problem.alibi and not problem.is_flex and problem.band.right != 0:
+        given = f"True with the mask {problem.band}"
+        yield Unsupported("alibi", given, "a causal mask", "give slopes instead")
 
 
 def bias(problem: AttentionProblem, device: DeviceSpec, direction: Direction) -> Reasons:
