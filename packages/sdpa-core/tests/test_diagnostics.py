@@ -272,6 +272,15 @@ def test_ways_round_faults_are_told_of_the_directions_that_are_run(
     assert notes(replace(half_tile, training=False), H200) == ()
 
 
+def test_notes_tell_of_faults_that_the_graph_meets(make_problem: MakeProblem) -> None:
+    """A sink makes two rows of a single query: keys are not split then, nor plans left out."""
+    single = replace(make_problem(sq=1, training=False), deterministic=True, return_lse=True)
+    assert "next to no workspace" in " ".join(notes(single, H200))
+    assert "next to no workspace" not in " ".join(
+        notes(replace(single, softmax=Softmax.LEARNABLE), H200)
+    )
+
+
 def test_every_remedy_has_words(make_problem: MakeProblem, monkeypatch: pytest.MonkeyPatch) -> None:
     for remedy in set(Remedy) - {Remedy.REFUSE}:
         row = KnownBad("a fault", None, None, lambda *_: True, remedy, "source")

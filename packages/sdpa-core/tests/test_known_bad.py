@@ -82,6 +82,11 @@ def test_each_row_names_its_source_and_a_remedy(row: KnownBad) -> None:
     assert row.first is None or row.fixed is None or row.first < row.fixed
 
 
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
+def test_each_row_says_what_a_caller_can_do(row: KnownBad) -> None:
+    assert row.remedy is not Remedy.REFUSE or row.fixed or row.change
+
+
 @pytest.mark.parametrize(
     ("first", "fixed", "version", "affected"),
     [
@@ -276,6 +281,16 @@ def test_deterministic_gradients_of_a_sink(make_problem: MakeProblem) -> None:
     frozen = make_problem(softmax=Softmax.LEARNABLE, deterministic=True)
     assert refusals(frozen, H200, BACKWARD) == ""
     assert refusals(make_problem(**sink, deterministic=True), H200, FORWARD) == ""
+
+
+def test_a_fault_of_every_version_is_refused_without_knowing_the_version(
+    make_problem: MakeProblem,
+) -> None:
+    sink = make_problem(softmax=Softmax.LEARNABLE, sink_grad=True, deterministic=True)
+    unknown = replace(H200, cudnn_version=None)
+    (reason,) = rules.reasons(sink, unknown, BACKWARD)
+    assert (reason.got, reason.hint.startswith("deterministic=False")) == ("any version", True)
+    assert refusals(packed(make_problem), unknown, BACKWARD) == ""  # wrong before 9.18 only
 
 
 def test_every_refusing_row_is_tested_above(make_problem: MakeProblem) -> None:

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from sdpa_core import AttentionProblem, Band, DeviceSpec, Direction, DType, TensorSpec
 from sdpa_core.cudnn.builder import describe
 from sdpa_core.cudnn.graph import Derived, GraphSpec, Rule
 from sdpa_core.cudnn.memory import kept, memory_spec
+from sdpa_core.fingerprint import fingerprint
+from sdpa_core.problem import Softmax
 from sdpa_core.ragged import Packed, batch_bucket, has_buckets, packed_spec, token_bucket
 
 H200 = DeviceSpec.named("h200", cudnn_version=91900)
@@ -102,6 +106,41 @@ def test_without_buckets_the_own_dimensions_are_declared(
     assert set(sides(graph).values()) == {(3, 130)}
     stats = graph.operand("stats")
     assert (stats.shape, stats.ragged) == ((3, HEADS, 130, 1), None)
+
+
+@pytest.mark.parametrize("direction", BOTH)
+@pytest.mark.parametrize("name", ["h200", "a100", "rtx5090"])
+def test_rows_of_a_bucket_share_a_plan(name: str, direction: Direction) -> None:
+    """Also of a single head, whose stride no address depends on."""
+    device = DeviceSpec.named(name, cudnn_version=91900)
+
+    def key(tokens: int) -> str:
+        heads = (
+            packed_spec((tokens, h, D), (h * D, D, 1), DType.BFLOAT16, batch=3, max_tokens=130)
+            for h in (HEADS, 1, 1)
+        )
+        side = Packed(tokens)
+        problem = AttentionProblem.of(*heads, packed_q=side, packed_kv=side, training=True)
+        return fingerprint(problem, device, direction, "1.32.0")
+
+    assert key(200) == key(300) != key(1300)
+
+
+@pytest.mark.parametrize("direction", BOTH)
+def test_a_padded_query_leaves_packed_keys_in_their_bucket(direction: Direction) -> None:
+    """A sink makes two rows of a single query; the keys are declared as ever."""
+    problem = packed()
+    single = replace(
+        problem,
+        query=TensorSpec.dense((3, HEADS, 1, D), DType.BFLOAT16),
+        output=TensorSpec.dense((3, HEADS, 1, DV), DType.BFLOAT16),
+        packed_q=None,
+        seq_lens_q=True,
+        softmax=Softmax.LEARNABLE,
+    )
+    declared = sides(describe(single, H200, direction))
+    assert declared["query"] == declared["output"] == (3, 2)
+    assert declared["key"] == declared["value"] == (3, 1024)
 
 
 @pytest.mark.parametrize(("name", "told"), [("h200", True), ("rtx5090", False)])

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
-from .dtypes import DType
 from .layout import Shape
 from .logits import ScoreMod
 from .mask import Band
@@ -129,7 +128,8 @@ class AttentionProblem:
         """The normalized problem of these operands (checked by ``validate`` beforehand)."""
         batch, heads, tokens_q, _ = query.shape
         tokens_kv = paged.tokens if paged else key.shape[2]
-        # Beside packed sequences a dense side has lengths too: its batch is declared in buckets.
+        # cuDNN takes lengths of both sides or of none: beside packed sequences a dense side has
+        # them too.
         packed = packed_q is not None or packed_kv is not None
         seq_lens_q = packed_q is None and (seq_lens_q or packed)
         seq_lens_kv = packed_kv is None and (seq_lens_kv or packed or paged is not None)
@@ -306,8 +306,3 @@ def _inputs(problem: AttentionProblem) -> list[str]:
     names = ["query", "key", "value", *(name for name, given in optional.items() if given)]
     auxiliary = len(score_mod.tensors) if score_mod else 0
     return names + [f"score_mod_{i}" for i in range(auxiliary)]
-
-
-def stats_dtype(dtype: DType) -> DType:
-    """Element type of the log-sum-exp for operands of a type: float32, or float64 for float64."""
-    return DType.FLOAT64 if dtype is DType.FLOAT64 else DType.FLOAT32

@@ -47,10 +47,13 @@ def packed_spec(
     """``[tokens, heads, head_dim]`` as ``[batch, heads, max_tokens, head_dim]``.
 
     The strides of heads and tokens are those of memory (``canonical_strides``); that of the batch
-    only completes the description, because a ragged offset says where each sequence starts.
+    only completes the description, because a ragged offset says where each sequence starts. The
+    stride of a single head comes from its row: the number of tokens must not enter a plan's key.
     """
     _, heads, head_dim = shape
-    per_token, per_head, per_element = canonical_strides(shape, strides)
+    row = canonical_strides(shape[1:], strides[1:])
+    per_token, _, _ = canonical_strides(shape, (strides[0], *row))
+    per_head, per_element = row
     return TensorSpec(
         (batch, heads, max_tokens, head_dim),
         (max_tokens * per_token, per_head, per_token, per_element),

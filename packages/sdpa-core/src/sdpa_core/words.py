@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import MISSING, dataclass, fields
 from typing import Any
 
-from .cudnn.dimensions import pads_query
+from .cudnn.dimensions import declared, pads_query
 from .cudnn.known_bad import Remedy, faults
 from .device import DeviceSpec
 from .dtypes import DType
@@ -185,8 +185,7 @@ def notes(
     for direction in directions:
         if direction is Direction.BACKWARD and not problem.training:
             continue
-        asked = problem.for_direction(direction)
-        for row in faults(asked, device, direction):
+        for row in faults(declared(problem, device, direction), device, direction):
             if row.remedy is not Remedy.REFUSE:
                 done = _REMEDIES[row.remedy]
                 told.append(f"{direction}: {done}, because of a fault: {row.name}")

@@ -23,9 +23,11 @@ def declared(
     """The problem whose shapes a plan for ``problem`` declares."""
     problem = problem.for_direction(direction)
     if pads_query(problem):
-        return _with_rows(problem, 2)
+        problem = _with_rows(problem, 2)
     if problem.is_packed:
-        return _in_buckets(problem, device, direction)
+        problem = _with_total_tokens_in_buckets(problem)
+        if has_buckets(device):
+            return _in_buckets(problem, device, direction)
     return problem
 
 
@@ -43,10 +45,11 @@ def takes_cumulative_lengths(
 ) -> bool:
     """Whether the graph takes ``cu_seqlens`` as they are, instead of lengths and offsets.
 
-    Only the forward operation does, both sides alike, and not with dropout (which takes the
-    composite implementation, cudnn-frontend sdpa.h).
+    Only the forward operation does, both sides alike, and neither with dropout (which takes the
+    composite implementation, cudnn-frontend sdpa.h) nor in functions of the logits, which read
+    lengths.
     """
-    both = problem.packed_q is not None and problem.packed_kv is not None
+    both = problem.packed_q is not None and problem.packed_kv is not None and not problem.is_flex
     recent = device.cudnn_version is not None and device.cudnn_version >= CUMULATIVE_SINCE
     return direction is Direction.FORWARD and both and recent and problem.dropout_p == 0
 
@@ -56,19 +59,29 @@ def has_packed_stats(problem: AttentionProblem, device: DeviceSpec) -> bool:
     return problem.packed_q is not None and has_buckets(device)
 
 
+def _with_total_tokens_in_buckets(problem: AttentionProblem) -> AttentionProblem:
+    """Rows of packed tensors are no dimension of a graph; they bound the workspace, if anything.
+
+    On compute capability 8.x and 12.x not even that (cudnn-frontend 1.32 ignores them there).
+    """
+    packed_q, packed_kv = problem.packed_q, problem.packed_kv
+    return replace(
+        problem,
+        packed_q=packed_q and replace(packed_q, tokens=token_bucket(packed_q.tokens)),
+        packed_kv=packed_kv and replace(packed_kv, tokens=token_bucket(packed_kv.tokens)),
+    )
+
+
 def _in_buckets(
     problem: AttentionProblem, device: DeviceSpec, direction: Direction
 ) -> AttentionProblem:
-    if not has_buckets(device):
-        return problem
     cumulative = takes_cumulative_lengths(problem, device, direction)
     exact_batch = cumulative or _has_memory_by_sequence(problem)
     batch = problem.batch if exact_batch else batch_bucket(problem.batch)
     # A bias, or what a score_mod reads, has as many rows as the longest sequence has tokens; which
-    # probabilities dropout keeps
-    # depends on the declared length (``philox``), and both directions must agree; and a
-    # deterministic backward pass on compute capability 9.0 takes a workspace that is quadratic in
-    # it (H200: 550 GB for 65536).
+    # probabilities dropout keeps depends on the declared length (``philox``), and both directions
+    # must agree; and a deterministic backward pass on compute capability 9.0 takes a workspace that
+    # is quadratic in it (H200: 550 GB for 65536).
     has_rows = problem.bias is not None or bool(problem.score_mod and problem.score_mod.tensors)
     exact = has_rows or problem.dropout_p > 0 or problem.deterministic
 
@@ -78,7 +91,7 @@ def _in_buckets(
             return replace(spec, shape=(batch, heads, longest, head_dim))
         # Never one token: of packed single queries cuDNN writes the statistics of the first head of
         # each group only (cudnn-frontend issue 1083; also seen on an H200 with cuDNN 9.19).
-        tokens = max(longest, 2) if exact else token_bucket(packed.tokens)
+        tokens = max(longest, 2) if exact else packed.tokens
         strides = (tokens * spec.strides[2], *spec.strides[1:])
         return replace(spec, shape=(batch, heads, tokens, head_dim), strides=strides)
 
@@ -90,8 +103,6 @@ def _in_buckets(
         key=problem.key if problem.paged else on_side(problem.key, packed_kv),
         value=problem.value if problem.paged else on_side(problem.value, packed_kv),
         output=on_side(problem.output, packed_q),
-        packed_q=packed_q and replace(packed_q, tokens=token_bucket(packed_q.tokens)),
-        packed_kv=packed_kv and replace(packed_kv, tokens=token_bucket(packed_kv.tokens)),
         grad_output=given and on_side(given, packed_q),
     )
 

@@ -43,6 +43,7 @@ class KnownBad:
         applies: whether a problem meets the fault.
         remedy: what we do.
         source: where it was reported or measured.
+        change: what a caller can do about a problem that is refused, besides a newer cuDNN.
     """
 
     name: str
@@ -51,6 +52,12 @@ class KnownBad:
     applies: Callable[[AttentionProblem, DeviceSpec, Direction], bool]
     remedy: Remedy
     source: str
+    change: str = ""
+
+    @property
+    def affects_all(self) -> bool:
+        """Whether no version is known to be without the fault."""
+        return self.first is None and self.fixed is None
 
     def affects(self, version: int | None) -> bool:
         if version is None:
@@ -115,6 +122,7 @@ ROWS = (
         remedy=Remedy.REFUSE,
         source="H200, cuDNN 9.19: all of its elements, the other gradients never; refused by "
         "TransformerEngine too",
+        change="deterministic=False, or a sink without a gradient",
     ),
     KnownBad(
         "dQ is NaN where the last key tile of 128 is half empty and LSE < -88.7",
@@ -181,6 +189,7 @@ ROWS = (
         applies=_packed_alibi,
         remedy=Remedy.REFUSE,
         source="H200, cuDNN 9.19: two of two tries through JAX; other versions are not known",
+        change="deterministic=False",
     ),
     KnownBad(
         "causal attention with more keys than queries hangs",
@@ -198,6 +207,7 @@ ROWS = (
         applies=_pages_on_ada,
         remedy=Remedy.REFUSE,
         source="TransformerEngine PR 1776, whose selection still leaves it out",
+        change="gather the pages and call varlen_attention",
     ),
 )
 

@@ -56,5 +56,3 @@ class F16Uid(IntEnum):
 SCORE_MOD_TENSORS = 1000
 #: The same for numbers that the caller gives at launch.
 SCORE_MOD_SCALARS = 3000
-#: And for constants of the expression, whose values belong to the plan.
-SCORE_MOD_CONSTANTS = 5000

@@ -27,14 +27,18 @@ def version(problem: AttentionProblem, device: DeviceSpec, direction: Direction)
 
 
 def released_faults(problem: AttentionProblem, device: DeviceSpec, direction: Direction) -> Reasons:
-    """What cuDNN would run, wrongly: ``known_bad``."""
+    """What cuDNN would run, wrongly: ``known_bad``.
+
+    Of a cuDNN that is not known only what is wrong in every version.
+    """
     for row in faults(problem, device, direction):
-        if row.remedy is not Remedy.REFUSE or device.cudnn_version is None:
+        known = device.cudnn_version is not None or row.affects_all
+        if row.remedy is not Remedy.REFUSE or not known:
             continue
         need = f">= {format_version(row.fixed)}" if row.fixed else "a version without this fault"
         yield Unsupported(
             "cuDNN",
-            format_version(device.cudnn_version),
+            format_version(device.cudnn_version) if device.cudnn_version else "any version",
             f"{need}: {row.name} ({row.source})",
-            UPGRADE if row.fixed else "",
+            row.change or (UPGRADE if row.fixed else ""),
         )
