@@ -226,6 +226,19 @@ def test_results_are_the_oracles(case, direction, device):
     assert_equal(call.execute(), call.exact())
 
 
+@pytest.mark.parametrize("bias", ["bhss", "1hss", "11ss", "b1ss", "111s"])
+def test_the_gradient_of_a_bias_that_is_part_of_a_function(bias):
+    call = Call(Case("softcap", bias=bias, softcap=1.0, band=Band.causal()), BACKWARD)
+    assert call.plan.graph.score_mod is not None
+    assert_equal(call.execute(), call.exact())
+
+
+@pytest.mark.parametrize("direction", [FORWARD, BACKWARD])
+def test_alibi_in_a_window_up_to_the_diagonal(direction):
+    call = Call(Case("alibi", alibi="standard", band=Band(3, 0)), direction)
+    assert_equal(call.execute(), call.exact())
+
+
 def test_what_the_fake_was_tried_on():
     features = {"bias", "mask", "window", "alibi", "sink", "softcap", "score_mod", "dropout"}
     features |= {"lengths", "packed", "gaps"}

@@ -1,6 +1,7 @@
 """The public function: its signature, agreement with jax.nn, and what it refuses."""
 
 import inspect
+import re
 from typing import Any
 
 import jax
@@ -551,6 +552,8 @@ BAD = [
     bad("softcap negative", ValueError, "softcap = -1", softcap=-1.0),
     bad("softcap infinite", ValueError, "softcap = inf", softcap=float("inf")),
     bad("softcap nan", ValueError, "softcap = nan", softcap=float("nan")),
+    bad("softcap beyond float32", ValueError, r"softcap = 1e\+39", softcap=1e39),
+    bad("softcap below float32", ValueError, "softcap = 1e-50", softcap=1e-50),
     bad("softcap text", TypeError, "softcap", softcap="1"),
     bad("alibi text", TypeError, "alibi is 'yes'", alibi="yes"),
     bad("alibi None", TypeError, "alibi is None", alibi=None),
@@ -585,6 +588,16 @@ BAD = [
         r"score_mod_args\[0\] has dtype bool; expected .* or int32 \(instead of a bool tensor",
         score_mod=lambda graph, score, x: score,
         score_mod_args=(jnp.ones(S, bool),),
+    ),
+    *(
+        bad(
+            f"args {number}",
+            ValueError,
+            rf"score_mod_args\[0\] = {re.escape(str(number))}; expected .* finite in float32",
+            score_mod=lambda graph, score, x: score * x,
+            score_mod_args=(number,),
+        )
+        for number in (float("inf"), float("nan"), 1e39)
     ),
     bad("mod returns", TypeError, "score_mod returned", score_mod=lambda graph, score: None),
     bad("segments type", TypeError, "segment_ids has dtype", segment_ids=jnp.ones((B, T))),

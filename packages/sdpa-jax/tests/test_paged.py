@@ -104,6 +104,11 @@ class TestBadInput:
                 "key_pages has pages of 0",
                 {"key_pages": KEYS[:, :0], "value_pages": VALUES[:, :0]},
             ),
+            (
+                ValueError,
+                "key_pages has no pages",
+                {"key_pages": KEYS[:0], "value_pages": VALUES[:0]},
+            ),
             (ValueError, "query has 3 axes", {"query": QUERY[0]}),
             (ValueError, "query has 4 axes", {"cu_seq_q": jnp.array([0, 1, 2]), "max_q": 3}),
             (ValueError, "max_q is None", {"query": QUERY[0], "cu_seq_q": jnp.array([0, 1, 3])}),

@@ -552,6 +552,14 @@ WRONG: dict[str, tuple[dict[str, Any], type[Exception], str]] = {
         ValueError,
         "score_mod_args[0] has shape [3], which does not broadcast",
     ),
+    "arg_type": (
+        {
+            "score_mod": lambda graph, score, a: score + a,
+            "score_mod_args": (torch.zeros(5, dtype=torch.int64),),
+        },
+        TypeError,
+        "score_mod_args[0] has dtype torch.int64; expected float32, float16, bfloat16 or int32",
+    ),
     "args_text": (
         {"score_mod": lambda graph, score, a: score + a, "score_mod_args": ("a",)},
         TypeError,

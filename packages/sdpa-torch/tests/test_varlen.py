@@ -333,6 +333,12 @@ WRONG_PAGES: dict[str, tuple[dict[str, Any], type[Exception], str]] = {
     "pool_none": (paged(value_pages=None), TypeError, "value_pages is a NoneType"),
     "pool_dtype": (paged(key_pages=POOL.half()), TypeError, "key_pages has dtype torch.float16"),
     "pool_sizes": (paged(value_pages=POOL[:, :2]), ValueError, "value_pages has pages of tokens 2"),
+    "pool_pages": (paged(value_pages=POOL[:1]), ValueError, "value_pages has 1 pages"),
+    "pool_empty": (
+        paged(key_pages=POOL[:0], value_pages=POOL[:0]),
+        ValueError,
+        "key_pages has no pages",
+    ),
     "pool_heads": (paged(value_pages=POOL[:, :, :1]), ValueError, "value_pages has heads 1"),
     "pool_head_dim": (paged(key_pages=POOL[..., :4]), ValueError, "key_pages has head_dim 4"),
     "heads": (paged(query=rand(2, 3, 3, 8)), ValueError, "query has 3 heads, key_pages has 2"),

@@ -139,6 +139,11 @@ def prepared(
         "page_table_k": lengths.page_table("page_table", page_table, batch),
         "page_table_v": lengths.page_table("value_page_table", value_table, batch),
     }
+    if operands.key.shape[0] == 0 < tables["page_table_k"].size:
+        raise ValueError(
+            f"key_pages has no pages, page_table has shape {list(tables['page_table_k'].shape)}; "
+            f"its entries must name pages"
+        )
     if tables["page_table_k"].shape != tables["page_table_v"].shape:
         raise ValueError(
             f"value_page_table has shape {list(tables['page_table_v'].shape)}, page_table has "

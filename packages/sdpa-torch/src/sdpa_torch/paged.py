@@ -137,6 +137,7 @@ def paged(
                 f"value_page_table has shape {list(values.shape)}, page_table has "
                 f"{list(table.shape)}; they must be equal"
             )
+    _check_pages(key_pages, value_pages, table, value_page_table is None)
     if seq_lens_kv is None:
         raise TypeError("seq_lens_kv is None; expected the tokens of each sequence")
     standard, slopes = masks.slopes_of(alibi, query, batch)
@@ -214,6 +215,21 @@ def _check_pools(query: Tensor, key: Tensor, value: Tensor) -> None:
         )
     if key.shape[3] != query.shape[-1]:
         raise ValueError(f"key_pages has head_dim {key.shape[3]}, query has {query.shape[-1]}")
+
+
+def _check_pages(key: Tensor, value: Tensor, table: Tensor, shared: bool) -> None:
+    """Raise if a table cannot name pages of its pool."""
+    if shared and key.shape[0] != value.shape[0]:
+        raise ValueError(
+            f"value_pages has {value.shape[0]} pages, key_pages {key.shape[0]}; without a "
+            f"value_page_table they must be equal"
+        )
+    for name, pool in (("key_pages", key), ("value_pages", value)):
+        if pool.shape[0] == 0 < table.numel():
+            raise ValueError(
+                f"{name} has no pages, page_table has shape {list(table.shape)}; its entries must "
+                f"name pages"
+            )
 
 
 def _lengths_q(given: Any, query: Tensor, packed: bool, batch: int) -> Tensor | None:

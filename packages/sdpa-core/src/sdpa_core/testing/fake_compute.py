@@ -117,10 +117,9 @@ class Execution:
             lengths_kv=self.keys.lengths,
         )
         if options.pop("use_alibi_mask", False):
-            if features["band"] != Band.causal():
-                raise AssertionError(
-                    f"cuDNN takes ALiBi with a causal band, not {features['band']}"
-                )
+            band = features["band"]
+            if band.right != 0 or band.alignment is not Alignment.TOP_LEFT:
+                raise AssertionError(f"cuDNN takes ALiBi up to a top-left diagonal, not {band}")
             features["alibi_slopes"] = alibi_slopes(heads)
         padding = options.pop("use_padding_mask", False)
         given = graph.score_mod is None and self.queries.lengths is not None
@@ -185,6 +184,10 @@ class Execution:
     def _backward(self) -> dict[str, Array]:
         given = {role: self.queries.padded(self.values[role]) for role in ("output", "grad_output")}
         features = self._check_forwarded(given["output"], given["grad_output"])
+        if self.graph.has("grad_bias") and features["bias"] is None:
+            # The bias is part of the function, and the last that it adds: one of 0 behind it has
+            # the same gradient.
+            features = Features(**{**features, "bias": self._no_bias()})
         gradients = attention_backward(*self.operands, given["grad_output"], **features)
         results = gradients._asdict()
         if self.graph.has("grad_bias"):
@@ -192,6 +195,13 @@ class Execution:
         if self.graph.has("grad_sink"):
             results["grad_sink"] = results["grad_sink"].reshape(1, -1, 1, 1)
         return {role: array for role, array in results.items() if array is not None}
+
+    def _no_bias(self) -> Array:
+        """Zeros, broadcast along the axes along which the gradient of the bias is summed."""
+        query, key, _ = self.operands
+        computed = (*query.shape[:3], key.shape[2])
+        declared = self.graph.operand("grad_bias").shape
+        return np.zeros([1 if n == 1 else m for n, m in zip(declared, computed, strict=True)])
 
     def _whole_bias(self, gradient: Array) -> Array:
         whole = np.zeros(self.graph.operand("grad_bias").shape)

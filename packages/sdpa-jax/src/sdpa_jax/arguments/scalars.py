@@ -35,8 +35,20 @@ def number(name: str, given: object) -> float:
         raise ValueError(f"{name} = {given}; expected a finite number") from None
 
 
+def float32(name: str, given: object) -> float:
+    """A concrete number that is finite in float32, the type that kernels are given.
+
+    Raises:
+        TypeError, ValueError: it is none.
+    """
+    value = number(name, given)
+    if not math.isfinite(value) or abs(value) >= 2.0**128:
+        raise ValueError(f"{name} = {given}; expected a number that is finite in float32")
+    return value
+
+
 def softcap(given: object) -> float | None:
-    """The bound of the logits.
+    """The bound of the logits: positive and finite in float32.
 
     Raises:
         TypeError, ValueError: not a positive finite number.
@@ -44,7 +56,7 @@ def softcap(given: object) -> float | None:
     if given is None:
         return None
     cap = number("softcap", given)
-    if not (cap > 0 and math.isfinite(cap)):
+    if not 2.0**-126 <= cap < 2.0**128:
         raise ValueError(f"softcap = {cap}; expected a positive finite number")
     return cap
 

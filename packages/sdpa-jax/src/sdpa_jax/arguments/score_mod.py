@@ -16,7 +16,7 @@ from sdpa_core.logits import ScoreMod
 from sdpa_core.score_mod import TENSOR_TYPES, ScalarArg, TensorArg, trace, trace_bprop
 
 from .. import convert
-from .scalars import number
+from .scalars import float32
 
 
 class Function(NamedTuple):
@@ -80,7 +80,7 @@ def function(
 def _operand(name: str, given: Any, pairs: Shape) -> Array | float:
     is_array = isinstance(given, jax.Array | np.ndarray) or hasattr(given, "__jax_array__")
     if not is_array:
-        return number(name, given)
+        return float32(name, given)
     array = convert.array(name, given)
     if array.dtype not in _TYPES:
         raise TypeError(f"{name} has dtype {array.dtype}; expected {TENSOR_TYPES}")

@@ -10,7 +10,14 @@ from torch import Tensor
 from sdpa_core import TensorSpec
 from sdpa_core.logits import ScoreMod
 from sdpa_core.problem import Softmax
-from sdpa_core.score_mod import ScalarArg, TensorArg, Traced, trace, trace_bprop
+from sdpa_core.score_mod import (
+    TENSOR_TYPES,
+    ScalarArg,
+    TensorArg,
+    Traced,
+    trace,
+    trace_bprop,
+)
 
 from ..convert import dtype_of
 from .numbers import float32
@@ -96,6 +103,8 @@ def _argument(number: int, given: Any, query: Tensor, logits: tuple[int, ...]) -
     if not isinstance(given, Tensor):
         return float32(name, given)
     given = tensor(name, given, query)
+    if given.dtype not in _AUXILIARY:
+        raise TypeError(f"{name} has dtype {given.dtype}; expected {TENSOR_TYPES}")
     if given.requires_grad:
         raise ValueError(f"{name} requires a gradient; it gets none: detach() it")
     shape = (1,) * (len(logits) - given.dim()) + tuple(given.shape)
@@ -107,6 +116,9 @@ def _argument(number: int, given: Any, query: Tensor, logits: tuple[int, ...]) -
             f"{list(logits)}"
         )
     return cast(Tensor, given.reshape(shape))
+
+
+_AUXILIARY = (torch.float32, torch.float16, torch.bfloat16, torch.int32)
 
 
 def _kind(number: int, given: Tensor | float) -> TensorArg | ScalarArg:
