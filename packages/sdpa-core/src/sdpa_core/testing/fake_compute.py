@@ -117,7 +117,7 @@ class Execution:
             lengths_kv=self.keys.lengths,
         )
         if options.pop("use_alibi_mask", False):
-            band = features["band"]
+            band = features["band"] or Band()
             if band.right != 0 or band.alignment is not Alignment.TOP_LEFT:
                 raise AssertionError(f"cuDNN takes ALiBi up to a top-left diagonal, not {band}")
             features["alibi_slopes"] = alibi_slopes(heads)
