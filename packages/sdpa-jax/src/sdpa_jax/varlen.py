@@ -30,8 +30,9 @@ class SequenceLayout:
 
     Attributes:
         cu_seqlens_q, cu_seqlens_kv: cumulative lengths of either side; None: that side is dense.
-        max_q, max_kv: the longest sequence of a packed side, or more, concrete; later tokens do not
-            exist.
+        max_q, max_kv: tokens of the longest sequence of a packed side, or more, concrete. Less is
+            not noticed, because lengths are on the device: results of longer sequences are
+            undefined.
         cu_seqlens_q_padded, cu_seqlens_kv_padded: starts, where sequences lie with gaps.
     """
 
@@ -121,6 +122,7 @@ def varlen_attention(
         cu_seq_q, cu_seq_k: int32 or int64 ``[B + 1]``, cumulative lengths in tokens. At least one
             side is packed.
         max_q, max_k: tokens of the longest sequence, or more, concrete; needed with ``cu_seq``.
+            With less, results are undefined, see ``SequenceLayout``.
         cu_seq_q_padded, cu_seq_k_padded: int32 or int64 ``[B + 1]``, where sequences start if there
             are gaps between them; ``cu_seq`` then only says how long they are.
         layout: all of these as one value, instead.
