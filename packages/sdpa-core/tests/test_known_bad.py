@@ -293,9 +293,18 @@ def test_a_fault_of_every_version_is_refused_without_knowing_the_version(
     assert refusals(packed(make_problem), unknown, BACKWARD) == ""  # wrong before 9.18 only
 
 
+def test_the_gradient_of_a_bias_in_a_function(make_problem: MakeProblem) -> None:
+    bias = {"bias": TensorSpec.dense((1, 1, 128, 128), DType.BFLOAT16)}
+    refused = refusals(make_problem(softcap=30.0, bias_grad=True, **bias), H200, BACKWARD)
+    assert "not checked on a GPU" in refused
+    assert refusals(make_problem(softcap=30.0, **bias), H200, BACKWARD) == ""
+    assert refusals(make_problem(bias_grad=True, **bias), H200, BACKWARD) == ""
+
+
 def test_every_refusing_row_is_tested_above(make_problem: MakeProblem) -> None:
     refusing = [row.name for row in ROWS if row.remedy is Remedy.REFUSE]
     assert refusing == [
+        "the gradient of a bias beside softcap, score_mod or slopes was not checked on a GPU",
         "the gradient of a sink differs from run to run, deterministic or not",
         "non-causal sliding window over more than 1024 keys gives NaN",
         "gradients of packed sequences are NaN: a workspace is not initialized",

@@ -113,15 +113,28 @@ def _deterministic_sink_grad(p: AttentionProblem, device: DeviceSpec, direction:
     return direction is Direction.BACKWARD and p.deterministic and p.sink_grad
 
 
+def _bias_grad_of_function(p: AttentionProblem, device: DeviceSpec, direction: Direction) -> bool:
+    return direction is Direction.BACKWARD and p.bias_grad and p.is_flex
+
+
 ROWS = (
+    KnownBad(
+        "the gradient of a bias beside softcap, score_mod or slopes was not checked on a GPU",
+        first=None,
+        fixed=None,
+        applies=_bias_grad_of_function,
+        remedy=Remedy.REFUSE,
+        source="docs/decisions.md, 2026-12-01",
+        change="a bias without a gradient",
+    ),
     KnownBad(
         "the gradient of a sink differs from run to run, deterministic or not",
         first=None,
         fixed=None,
         applies=_deterministic_sink_grad,
         remedy=Remedy.REFUSE,
-        source="H200, cuDNN 9.19: all of its elements, the other gradients never; refused by "
-        "TransformerEngine too",
+        source="H200, cuDNN 9.19: six cases, of which the other gradients did not differ; refused "
+        "by TransformerEngine too",
         change="deterministic=False, or a sink without a gradient",
     ),
     KnownBad(
