@@ -10,7 +10,7 @@ import pytest
 import sdpa_jax.testing
 import sdpa_torch.testing
 from sdpa_core import DeviceSpec, DType
-from sdpa_core.testing import CASES, Case, Result, covering
+from sdpa_core.testing import CASES, Case, Result, covering, in_16_bits
 from sdpa_core.testing.conformance import assert_same_bits
 from sdpa_jax.testing import JaxSubject
 from sdpa_torch.testing import TorchSubject, subject
@@ -24,10 +24,12 @@ def as_jax_stores_it(case: Case) -> Case:
 
 
 def is_on_cudnn(case: Case) -> bool:
-    return "slice" in case.tags and "empty" not in case.tags and case.dtype is not DType.FLOAT32
+    return "slice" in case.tags and "empty" not in case.tags
 
 
-FEATURES = tuple(as_jax_stores_it(case) for case in covering(CASES) if is_on_cudnn(case))
+FEATURES = tuple(
+    as_jax_stores_it(case) for case in covering(in_16_bits(CASES)) if is_on_cudnn(case)
+)
 each_case = pytest.mark.parametrize("case", FEATURES, ids=lambda case: case.name)
 
 

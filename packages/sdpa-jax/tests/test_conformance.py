@@ -9,15 +9,17 @@ from collections.abc import Iterator
 import pytest
 
 from sdpa_core import DeviceSpec
-from sdpa_core.testing import CASES, covering
+from sdpa_core.testing import CASES, Case, covering, in_16_bits
 from sdpa_core.testing.conformance import ConformanceSuite
 from sdpa_jax.testing import JaxSubject, fake_cudnn
 
-_CASES = CASES if os.environ.get("SDPA_EVERY_CASE") else covering(CASES)
+
+def part(cases: tuple[Case, ...]) -> tuple[Case, ...]:
+    return cases if os.environ.get("SDPA_EVERY_CASE") else covering(cases)
 
 
 class TestReference(ConformanceSuite):
-    cases = _CASES
+    cases = part(CASES)
 
     @pytest.fixture
     def subject(self) -> JaxSubject:
@@ -25,7 +27,7 @@ class TestReference(ConformanceSuite):
 
 
 class TestFakeCudnn(ConformanceSuite):
-    cases = _CASES
+    cases = part(in_16_bits(CASES))
 
     # One fake for all tests: JAX keeps what it compiled for it.
     @pytest.fixture(scope="class")

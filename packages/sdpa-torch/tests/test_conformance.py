@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from sdpa_core import DeviceSpec
-from sdpa_core.testing import CASES, LARGE_CASES
+from sdpa_core.testing import CASES, LARGE_CASES, in_16_bits
 from sdpa_core.testing.conformance import ConformanceSuite
 from sdpa_torch.device import device_spec
 from sdpa_torch.testing import TorchSubject, fake_cudnn
@@ -23,6 +23,8 @@ class TestReference(ConformanceSuite):
 class TestFakeCudnn(ConformanceSuite):
     """Every operand that would reach the executor is compared with the described graph."""
 
+    cases = in_16_bits(CASES)
+
     @pytest.fixture
     def subject(self) -> Iterator[TorchSubject]:
         spec = DeviceSpec.named("h200", cudnn_version=91900)
@@ -32,7 +34,7 @@ class TestFakeCudnn(ConformanceSuite):
 
 @pytest.mark.gpu
 class TestCudnn(ConformanceSuite):
-    cases = CASES + LARGE_CASES
+    cases = in_16_bits(CASES + LARGE_CASES)
 
     @pytest.fixture
     def subject(self) -> TorchSubject:

@@ -11,6 +11,7 @@ from .cases import LARGE_CASES as LARGE_CASES
 from .cases import NEIGHBOURS as NEIGHBOURS
 from .cases import cases_by_report as cases_by_report
 from .cases import covering as covering
+from .cases import in_16_bits as in_16_bits
 from .expected import decisions as decisions
 from .expected import expected as expected
 from .expected import features_of as features_of

@@ -58,6 +58,7 @@ LARGE_LOGIT = 120.0
 BiasLayout = Literal["dense", "transposed", "padded_rows"]
 
 _LARGE = 512
+_MANY = 1000
 
 
 class Inputs(NamedTuple):
@@ -178,10 +179,11 @@ class Case:
         ``alibi``, ``batch_of_one``, ``bias``, ``causal``, ``cross`` (Sq != Skv), ``decode``
         (Sq = 1), ``dropout``, ``empty``, ``empty_sequence`` (a length of 0), ``expanded``
         (stride 0), ``gaps`` (unused rows in packed tensors), ``gqa``, ``large``, ``lengths``,
-        ``mask``, ``mixed_head_dim`` (D != Dv), ``negative_lse`` (below -88.7), ``packed``,
-        ``paged``, ``scale`` (given), ``score_mod``, ``sink`` (off-by-one included), ``slack`` (rows
-        of dense operands past a length), ``softcap``, ``strided``, ``unaligned``, ``unseen_rows``
-        (queries that see no key), ``window``.
+        ``many_rows`` (1000 of all heads), ``mask``, ``mixed_head_dim`` (D != Dv),
+        ``negative_lse`` (below -88.7), ``packed``, ``paged``, ``scale`` (given), ``score_mod``,
+        ``sink`` (off-by-one included), ``slack`` (rows of dense operands past a length),
+        ``softcap``, ``strided``, ``unaligned``, ``unseen_rows`` (queries that see no key),
+        ``window``.
         """
         dims = (self.head_dim, self.head_dim_v)
         lengths = (self.lengths_q or ()) + (self.lengths_kv or ())
@@ -202,6 +204,7 @@ class Case:
             "gqa": self.heads != self.heads_kv,
             "large": max(self.tokens_q, self.tokens_kv) >= _LARGE,
             "lengths": self.lengths_q is not None or self.lengths_kv is not None,
+            "many_rows": self.batch * self.heads * self.tokens_q >= _MANY,
             "mask": self.mask is not None,
             "mixed_head_dim": self.head_dim != self.head_dim_v,
             "negative_lse": "very_negative" in (self.logits, self.bias_values),

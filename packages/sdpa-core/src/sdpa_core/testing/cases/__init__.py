@@ -5,8 +5,10 @@ Sizes are small, so that all of ``CASES`` run in seconds on a CPU; ``LARGE_CASES
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import combinations
 
+from ...dtypes import DType
 from ..case import Case as Case
 from ..case import Inputs as Inputs
 from .biases import ALIBI, BIASES, MASKS
@@ -48,6 +50,18 @@ def cases_by_report() -> dict[str, tuple[Case, ...]]:
     every = (*CASES, *LARGE_CASES, *(case for pair in NEIGHBOURS for case in pair))
     reports = sorted({report for case in every for report in case.reports}, key=_number)
     return {report: tuple(case for case in every if report in case.reports) for report in reports}
+
+
+def in_16_bits(cases: tuple[Case, ...]) -> tuple[Case, ...]:
+    """The cases for a backend that takes 16-bit operands only: float32 ones in bfloat16.
+
+    Float32 is the oracle's sharpest look at a feature, and cuDNN refuses it: without this its path
+    would be given most features never.
+    """
+    return tuple(
+        replace(case, dtype=DType.BFLOAT16) if case.dtype is DType.FLOAT32 else case
+        for case in cases
+    )
 
 
 def covering(cases: tuple[Case, ...]) -> tuple[Case, ...]:
