@@ -10,6 +10,7 @@ import pytest
 from sdpa_core.dtypes import DType
 from sdpa_core.mask import Alignment
 from sdpa_core.problem import Softmax
+from sdpa_core.score_mod import OPS, Apply, trace
 from sdpa_core.testing import (
     CASES,
     LARGE_CASES,
@@ -21,12 +22,14 @@ from sdpa_core.testing import (
     cases_by_report,
     covering,
     features_of,
+    in_16_bits,
     place,
     place_all,
     problem_of,
     round_to,
 )
 from sdpa_core.testing.case import Axes
+from sdpa_core.testing.score_mods import OPERATIONS
 from sdpa_core.validate import check_operands
 
 each_case = pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
@@ -361,3 +364,20 @@ def test_a_covering_part_has_every_pair_of_features() -> None:
     assert pairs(part) == pairs(CASES)
     assert len(part) < len(CASES) / 3
     assert covering(CASES) == part
+
+
+def test_every_operation_of_a_score_mod_has_a_case() -> None:
+    used = {
+        node.op
+        for case in OPERATIONS.values()
+        for node in trace(case.callback, ()).expression.nodes
+        if isinstance(node, Apply)
+    }
+    assert used == set(OPS)
+
+
+def test_in_16_bits_nothing_else_changes() -> None:
+    for case, other in zip(CASES, in_16_bits(CASES), strict=True):
+        assert other.dtype in {DType.FLOAT16, DType.BFLOAT16}
+        assert replace(other, dtype=case.dtype) == case
+        assert other is case or case.dtype is DType.FLOAT32

@@ -7,7 +7,7 @@ from dataclasses import replace
 from ...mask import Alignment, Band
 from ...problem import Softmax
 from ..case import Case
-from ..score_mods import SCORE_MODS
+from ..score_mods import AS_USED, OPERATIONS
 from .small import F16, F32, self_attention, small
 
 _CAUSAL, _CAUSAL_BR = Band.causal(), Band.causal(Alignment.BOTTOM_RIGHT)
@@ -28,6 +28,8 @@ SOFTCAPS = (
     small("softcap_no_keys", softcap=1.0, lengths_kv=(0, 30), dtype=F32),
     small("softcap_bias", softcap=1.0, bias="1hss", bias_grad=False, dtype=F32),
     small("softcap_bias_grad", softcap=1.0, bias="1hss", dtype=F32),
+    small("softcap_bias_grad_rows", softcap=1.0, bias="b1s1", dtype=F32),
+    small("softcap_bias_grad_all", softcap=1.0, bias="bhss", dtype=F32, band=_CAUSAL_BR),
     small("softcap_mask", softcap=1.0, mask="b1ss", dtype=F32),
     small("softcap_alibi", softcap=1.0, alibi="standard", band=_CAUSAL_BR, dtype=F32),
     small("softcap_sink", softcap=1.0, softmax=Softmax.LEARNABLE, dtype=F32),
@@ -37,13 +39,19 @@ SOFTCAPS = (
 
 
 def _every() -> tuple[Case, ...]:
-    return tuple(small(f"score_mod_{name}", score_mod=name, dtype=F32) for name in SCORE_MODS)
+    return tuple(small(f"score_mod_{name}", score_mod=name, dtype=F32) for name in AS_USED)
+
+
+def _operations() -> tuple[Case, ...]:
+    """Every operation, its derivative included."""
+    return tuple(small(f"operation_{name}", score_mod=name, dtype=F32) for name in OPERATIONS)
 
 
 _16_BITS = ("causal", "bias", "temperature")
 
 SCORE_MOD_CASES = (
     *_every(),
+    *_operations(),
     *(small(f"score_mod_{name}_float16", score_mod=name, dtype=F16) for name in _16_BITS),
     small("score_mod_bfloat16_bshd", score_mod="bias", layout="bshd"),
     self_attention("score_mod_with_causal", score_mod="relative_position", band=_CAUSAL, dtype=F32),
@@ -51,6 +59,7 @@ SCORE_MOD_CASES = (
     small("score_mod_with_window", score_mod="bias", band=Band(6, 2), dtype=F32),
     small("score_mod_with_softcap", score_mod="temperature", softcap=2.0, dtype=F32),
     small("score_mod_with_bias", score_mod="temperature", bias="1hss", bias_grad=False, dtype=F32),
+    small("score_mod_with_bias_grad", score_mod="tanh_cap", bias="11ss", dtype=F32),
     small("score_mod_with_mask", score_mod="tanh_cap", mask="b1ss", dtype=F32),
     small("score_mod_with_alibi", score_mod="tanh_cap", alibi="head", dtype=F32),
     small(
