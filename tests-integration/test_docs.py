@@ -13,7 +13,7 @@ import pytest
 
 from sdpa_core.pending import PENDING
 from sdpa_core.score_mod import OPS
-from sdpa_core.score_mod.ops import Rule
+from sdpa_core.score_mod.ops import Typing
 
 ROOT = Path(__file__).resolve().parent.parent
 BLOCK = re.compile(r"^```python\n(.*?)^```$", re.DOTALL | re.MULTILINE)
@@ -76,15 +76,15 @@ def test_semantics_lists_what_is_pending():
     assert set(re.findall(r"`(\w+)`", table)) == set(PENDING)
 
 
-#: How score-mod.md names the rules of ``sdpa_core.score_mod.ops``.
+#: How score-mod.md names the types of ``sdpa_core.score_mod.ops``.
 RULES = {
-    "floats, a float": Rule.FLOAT,
-    "ints or floats, the same": Rule.NUMBER,
-    "ints or floats, a bool": Rule.COMPARISON,
-    "bools, a bool": Rule.LOGICAL,
-    "two ints or floats and a bool, one of the two": Rule.SELECT,
-    "anything, a float": Rule.TO_FLOAT,
-    "an int or a bool, an int": Rule.TO_INT,
+    "floats, a float": Typing.FLOAT,
+    "ints or floats, the same": Typing.NUMBER,
+    "ints or floats, a bool": Typing.COMPARISON,
+    "bools, a bool": Typing.LOGICAL,
+    "two ints or floats and a bool, one of the two": Typing.SELECT,
+    "anything, a float": Typing.TO_FLOAT,
+    "an int or a bool, an int": Typing.TO_INT,
 }
 
 
@@ -97,4 +97,4 @@ def test_score_mod_lists_every_operation():
         for words, operations in rows[2:]
         for name, operands in re.findall(r"`(\w+)\(([\w, ]+)\)`", operations)
     }
-    assert listed == {op.name: (op.operands, op.rule) for op in OPS.values()}
+    assert listed == {op.name: (op.operands, op.typing) for op in OPS.values()}

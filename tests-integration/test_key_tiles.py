@@ -1,4 +1,4 @@
-"""Every kind of last key tile: cuDNN 9.19 fills dQ with NaN where it is half empty (known_bad.py).
+"""Every kind of last key tile: cuDNN 9.19 fills dQ with NaN where it is half empty (known_bad).
 
 On the CPU the conformance suites show that such problems get the remedy.
 """

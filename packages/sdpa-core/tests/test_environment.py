@@ -4,12 +4,20 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from types import SimpleNamespace
+from collections.abc import Callable
+from types import ModuleType, SimpleNamespace
 
 import pytest
 
-from sdpa_core import DeviceSpec, SdpaEnvironmentError
-from sdpa_core.cudnn import deviceless, session
+from sdpa_core import (
+    AttentionProblem,
+    DeviceSpec,
+    Direction,
+    DType,
+    SdpaEnvironmentError,
+    TensorSpec,
+)
+from sdpa_core.cudnn import deviceless, packages, refusal, rules, session
 from sdpa_core.device import device_names, format_version
 
 
@@ -32,8 +40,44 @@ def test_no_cudnn_library(monkeypatch: pytest.MonkeyPatch) -> None:
 
     broken = SimpleNamespace(__version__="1.32.0", backend_version=absent)
     monkeypatch.setitem(sys.modules, "cudnn", broken)
-    with pytest.raises(SdpaEnvironmentError, match=r"finds no cuDNN library .* nvidia-cudnn-cu13$"):
+    with pytest.raises(
+        SdpaEnvironmentError, match=r"finds no cuDNN library .* nvidia-cudnn-cu1\d$"
+    ):
         session.frontend()
+
+
+@pytest.fixture
+def packages_installed(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    """Make these the packages of cuDNN that are installed."""
+
+    def install(*names: str) -> None:
+        monkeypatch.setattr(packages, "_is_installed", names.__contains__)
+        packages.installed.cache_clear()
+
+    yield install
+    packages.installed.cache_clear()
+
+
+@pytest.mark.parametrize("name", ["nvidia-cudnn-cu12", "nvidia-cudnn-cu13"])
+def test_the_package_of_the_cuda_in_use_is_named(
+    packages_installed: Callable[..., None], name: str
+) -> None:
+    packages_installed(name)
+    assert packages.pip_install("-U {cudnn}") == f"pip install -U {name}"
+    problem = AttentionProblem.of(*[TensorSpec.dense((1, 1, 64, 64), DType.BFLOAT16)] * 3)
+    old = DeviceSpec.named("h200", cudnn_version=90000)
+    (reason,) = rules.reasons(problem, old, Direction.FORWARD)
+    assert reason.hint == f"pip install -U {name}"
+
+
+@pytest.mark.parametrize("names", [(), ("nvidia-cudnn-cu12", "nvidia-cudnn-cu13")])
+def test_a_cuda_that_is_not_known_has_a_command_for_each(
+    packages_installed: Callable[..., None], names: tuple[str, ...]
+) -> None:
+    packages_installed(*names)
+    assert packages.pip_install("-U {cudnn}") == (
+        "pip install -U nvidia-cudnn-cu13, or with CUDA 12 pip install -U nvidia-cudnn-cu12"
+    )
 
 
 def test_another_cudnn_than_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -138,8 +182,57 @@ def test_a_refusal_keeps_cudnn_s_reasons_and_drops_its_settings() -> None:
         "NOT_SUPPORTED; Reason: kernelGeneration() Warning: NOT_SUPPORTED; Reason: "
         "finalize_internal() ; python engines declined: sdpa_bwd_sm100: requires SM100-103)"
     )
-    assert session._one_line(Exception(message)) == (
+    assert refusal.one_line(Exception(message)) == (
         "no engine - python or backend - proposed a plan for this graph: "
         "Only 4 sq broadcasted vectors are supported on SM90"
     )
-    assert session._one_line(Exception("no\n  settings")) == "no settings"
+    assert refusal.one_line(Exception("no\n  settings")) == "no settings"
+
+
+# -------------------------------------------------------------------------------- whose error
+
+
+class NotSupportedError(RuntimeError):
+    """Stands for the frontend's own type."""
+
+
+#: A stand-in for the frontend, whose functions are Python in a module of its name.
+FRONTEND = ModuleType("cudnn")
+exec("def fail(error): raise error", FRONTEND.__dict__)
+FRONTEND.cudnnGraphNotSupportedError = NotSupportedError
+
+
+@pytest.mark.parametrize(
+    ("error", "raised"),
+    [
+        (NotSupportedError("no"), refusal.GraphRefusedError),
+        (ValueError("bound"), refusal.GraphRefusedError),
+        (RuntimeError("CUDNN_STATUS_NOT_SUPPORTED"), refusal.GraphRefusedError),
+        (RuntimeError("CUDNN_STATUS_ALLOC_FAILED"), SdpaEnvironmentError),
+    ],
+)
+def test_errors_of_the_frontend_are_refusals_or_failures(
+    error: Exception, raised: type[Exception]
+) -> None:
+    with pytest.raises(raised), refusal.refusals(FRONTEND):
+        FRONTEND.fail(error)
+
+
+@pytest.mark.parametrize("error", [ValueError("zip()"), RecursionError("NOT_SUPPORTED")])
+def test_errors_of_our_own_code_surface(error: Exception) -> None:
+    def ours(*_: object) -> None:
+        raise error
+
+    with pytest.raises(type(error)) as caught, refusal.refusals(FRONTEND):
+        ours()
+    assert caught.value is error
+
+
+def test_errors_in_a_callback_that_the_frontend_calls_surface() -> None:
+    exec("def call(function): function()", FRONTEND.__dict__)
+
+    def callback() -> None:
+        raise ValueError("not the frontend's")
+
+    with pytest.raises(ValueError, match="not the frontend's"), refusal.refusals(FRONTEND):
+        FRONTEND.call(callback)

@@ -205,7 +205,7 @@ def test_another_description_of_the_same_problem_moves_the_key(
     monkeypatch.setattr(
         fingerprint_module,
         "describe",
-        lambda *arguments: replace(described(*arguments), workspace_limit=7),
+        lambda *arguments: replace(described(*arguments), whole_keys=True),
     )
     assert key(make_problem()) != before
 

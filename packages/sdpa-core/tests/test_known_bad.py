@@ -24,7 +24,7 @@ from sdpa_core.cudnn.known_bad import (
     Remedy,
     faults,
     wants_full_lengths,
-    workspace_limit,
+    wants_whole_keys,
 )
 from sdpa_core.paged import Paged
 from sdpa_core.problem import Softmax
@@ -105,7 +105,7 @@ def test_versions_of_a_row(
     assert row.affects(version) == affected
 
 
-# ------------------------------------------------------------------- full lengths, workspace
+# ------------------------------------------------------------------- full lengths, whole keys
 
 
 @pytest.mark.parametrize("version", [91900, 92801, None])
@@ -183,8 +183,8 @@ def test_split_keys_are_avoided_where_statistics_must_repeat(
 ) -> None:
     problem = make_problem(sq=sq, deterministic=deterministic, training=stats)
     problem = problem.for_direction(FORWARD)
-    assert (workspace_limit(problem, H200, FORWARD) is not None) == limited
-    assert (describe(problem, H200, FORWARD).workspace_limit is not None) == limited
+    assert wants_whole_keys(problem, H200, FORWARD) == limited
+    assert describe(problem, H200, FORWARD).whole_keys == limited
     assert problem.deterministic == limited
 
 
@@ -247,12 +247,19 @@ def test_r109_packed_backward_with_a_sink(make_problem: MakeProblem, device: Dev
         assert describe(without, device, FORWARD).has("sink")
 
 
-def test_deterministic_gradients_of_packed_alibi(make_problem: MakeProblem) -> None:
-    alibi = {"alibi": True, "band": CAUSAL, "deterministic": True}
-    assert "differs from run to run" in refusals(packed(make_problem, **alibi), H200, BACKWARD)
-    assert refusals(packed(make_problem, **alibi), H200, FORWARD) == ""
-    assert refusals(make_problem(**alibi), H200, BACKWARD) == ""
-    assert refusals(packed(make_problem, alibi=True, band=CAUSAL), H200, BACKWARD) == ""
+@pytest.mark.parametrize("direction", [FORWARD, BACKWARD])
+def test_functions_of_packed_sequences(make_problem: MakeProblem, direction: Direction) -> None:
+    refused = refusals(packed(make_problem, softcap=30.0), H200, direction)
+    assert "memory of no tensor" in refused
+    assert refusals(make_problem(softcap=30.0, seq_lens_kv=True), H200, direction) == ""
+    assert refusals(packed(make_problem, alibi=True, band=CAUSAL), H200, direction) == ""
+
+
+def test_gradients_of_a_sink_under_dropout(make_problem: MakeProblem) -> None:
+    sink = {"softmax": Softmax.LEARNABLE, "dropout_p": 0.1}
+    assert "by the factor" in refusals(make_problem(**sink, sink_grad=True), H200, BACKWARD)
+    assert refusals(make_problem(**sink, sink_grad=True), H200, FORWARD) == ""
+    assert refusals(make_problem(**sink), H200, BACKWARD) == ""
 
 
 def test_causal_attention_that_hangs(make_problem: MakeProblem) -> None:
@@ -268,7 +275,7 @@ def test_causal_attention_that_hangs(make_problem: MakeProblem) -> None:
 def test_caches_on_ada(make_problem: MakeProblem) -> None:
     ada = replace(A100, sm=89, cudnn_version=92800)
     problem = paged(make_problem)
-    assert "a version without this fault: wrong results" in refusals(problem, ada, FORWARD)
+    assert "but none is known: wrong results" in refusals(problem, ada, FORWARD)
     assert refusals(problem, replace(ada, sm=86), FORWARD) == ""
     assert refusals(make_problem(training=False), ada, FORWARD) == ""
 
@@ -293,6 +300,14 @@ def test_a_fault_of_every_version_is_refused_without_knowing_the_version(
     assert refusals(packed(make_problem), unknown, BACKWARD) == ""  # wrong before 9.18 only
 
 
+def test_what_an_upgrade_mends_is_told_before_what_it_does_not(make_problem: MakeProblem) -> None:
+    sink = {"softmax": Softmax.LEARNABLE, "sink_grad": True, "deterministic": True}
+    found = rules.reasons(packed(make_problem, **sink), H200, BACKWARD)
+    needs = [reason.need.partition(":")[0] for reason in found if reason.what == "cuDNN"]
+    assert needs == [">= 9.26.0", "a version without this fault, but none is known"]
+    assert [reason.hint.partition(" ")[0] for reason in found] == ["pip", "deterministic=False,"]
+
+
 def test_the_gradient_of_a_bias_in_a_function(make_problem: MakeProblem) -> None:
     bias = {"bias": TensorSpec.dense((1, 1, 128, 128), DType.BFLOAT16)}
     refused = refusals(make_problem(softcap=30.0, bias_grad=True, **bias), H200, BACKWARD)
@@ -304,12 +319,13 @@ def test_the_gradient_of_a_bias_in_a_function(make_problem: MakeProblem) -> None
 def test_every_refusing_row_is_tested_above(make_problem: MakeProblem) -> None:
     refusing = [row.name for row in ROWS if row.remedy is Remedy.REFUSE]
     assert refusing == [
+        "functions of the logits of packed sequences access memory of no tensor",
+        "the sink's gradient under dropout is too small by the factor 1 - dropout_p",
         "the gradient of a bias beside softcap, score_mod or slopes was not checked on a GPU",
         "the gradient of a sink differs from run to run, deterministic or not",
         "non-causal sliding window over more than 1024 keys gives NaN",
         "gradients of packed sequences are NaN: a workspace is not initialized",
         "the sink's gradient of packed sequences: the log-sum-exp is read as if dense",
-        "dQ of packed sequences with ALiBi differs from run to run, deterministic or not",
         "causal attention with more keys than queries hangs",
         "wrong results with a cache of keys on compute capability 8.9",
     ]

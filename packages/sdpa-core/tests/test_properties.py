@@ -229,6 +229,8 @@ def check_memory(operand: Operand, problem: AttentionProblem) -> None:
         batch, rows = wanted
         assert batch <= operand.shape[0]
         assert rows <= operand.shape[2]
+    if operand.role in ("grad_key", "grad_value") and operand.ragged is None:
+        assert operand.shape[::2] == (problem.batch, problem.tokens_kv)
     given = getattr(problem, operand.role, None)
     if not isinstance(given, TensorSpec) or operand.role in ("output", "grad_output"):
         return

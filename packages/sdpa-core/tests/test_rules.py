@@ -17,7 +17,7 @@ from sdpa_core import (
     TensorSpec,
 )
 from sdpa_core.cudnn import rules
-from sdpa_core.paged import Paged
+from sdpa_core.paged import INFERENCE_ONLY, Paged
 from sdpa_core.problem import Softmax
 from sdpa_core.ragged import Packed, packed_spec
 
@@ -140,7 +140,7 @@ VIOLATIONS: dict[str, tuple[Change, DeviceSpec, Direction, str]] = {
         FORWARD,
         "cu_seqlens_kv",
     ),
-    "paged": (lambda make: paged(make()), H200, BACKWARD, "page_table"),
+    "paged": (lambda make: paged(make()), H200, BACKWARD, "training"),
     "sink": (
         lambda make: make(softmax=Softmax.LEARNABLE),
         replace(H200, cudnn_version=91300),
@@ -315,6 +315,42 @@ def test_a_right_bound_from_the_bottom_right_stands_alone(
     assert whats(softcap, H200, FORWARD) == []
 
 
+def hint(problem: AttentionProblem, device: DeviceSpec = H200) -> str:
+    (reason,) = rules.reasons(problem, device, FORWARD)
+    return reason.hint
+
+
+def test_a_bias_beside_a_mask_from_the_bottom_right_is_named_as_callers_do(
+    make_problem: MakeProblem,
+) -> None:
+    problem = make_problem(band=BOTTOM_RIGHT, bias=BIAS, seq_lens_kv=True)
+    told = words(problem, H200, FORWARD)
+    assert "bias = given (as bias, mask or attn_mask), needs none with the mask causal" in told
+    assert "with the bias alone" in told
+    assert "causal_alignment='top_left'" in told
+
+
+@pytest.mark.parametrize("band", [Band(), Band(64, 32), Band(64, 32, Alignment.BOTTOM_RIGHT)])
+def test_given_slopes_take_the_place_of_alibi_with_any_mask(
+    make_problem: MakeProblem, band: Band
+) -> None:
+    lengths = {"seq_lens_q": True, "seq_lens_kv": True}
+    refused = make_problem(alibi=True, band=band, **lengths)
+    assert "alibi=slopes, a tensor of sdpa_core.alibi.alibi_slopes(4)" in words(
+        refused, H200, FORWARD
+    )
+    slopes = TensorSpec.dense((1, 4, 1, 1), DType.FLOAT32)
+    given = make_problem(alibi_slopes=slopes, band=band, **lengths)
+    for direction in (FORWARD, BACKWARD):
+        assert whats(given, H200, direction) == []
+
+
+def test_where_slopes_alone_do_not_help_the_rest_is_said(make_problem: MakeProblem) -> None:
+    assert hint(paged(make_problem(alibi=True))).startswith("dense operands with lengths")
+    with_bias = make_problem(alibi=True, bias=BIAS, bias_grad=True)
+    assert hint(with_bias).endswith("a bias without a gradient")
+
+
 def test_a_bias_is_of_the_querys_type_or_float32(make_problem: MakeProblem) -> None:
     assert whats(make_problem(bias=replace(BIAS, dtype=DType.FLOAT32)), H200, FORWARD) == []
     transposed = replace(BIAS, strides=(4 * 128 * 128, 128 * 128, 1, 128))
@@ -360,8 +396,7 @@ def test_r66_offsets_of_packed_keys_beside_dense_queries_fit_int32(
 
 def test_pages_go_with_neither_training_nor_functions(make_problem: MakeProblem) -> None:
     assert whats(paged(make_problem()), H200, FORWARD) == []
-    told = words(paged(make_problem()), H200, BACKWARD)
-    assert "contiguous keys in training" in told
+    assert rules.reasons(paged(make_problem()), H200, BACKWARD) == (INFERENCE_ONLY,)
     assert whats(paged(make_problem(softcap=30.0)), H200, FORWARD) == ["page_table"]
 
 
@@ -372,7 +407,6 @@ def test_functions_with_lengths_are_trained_everywhere(make_problem: MakeProblem
     lengths = make_problem(softcap=30.0, seq_lens_q=True, seq_lens_kv=True)
     for device in (A100, H200, B200, RTX5090):
         assert whats(lengths, device, BACKWARD) == []
-        assert whats(packed(lengths), device, BACKWARD) == []
 
 
 def test_versions_of_sinks(make_problem: MakeProblem) -> None:

@@ -433,3 +433,22 @@ def test_standard_slopes_are_the_table_s(heads: int) -> None:
     np.testing.assert_allclose(
         np.broadcast_to(evaluate(expression, ops, leaf), heads), alibi_slopes(heads), rtol=1e-12
     )
+
+
+@pytest.mark.parametrize("number", [np.bool_(True), np.float32(0.5), np.int64(3), np.asarray(2.0)])
+def test_numpy_numbers_count_by_value(number: Any) -> None:
+    python = number.item()
+
+    def with_it(graph: Any, score: Any, it: Any) -> Any:
+        if isinstance(python, bool):
+            return graph.binary_select(score, 0.0, graph.logical_and(score > 0, it))
+        return score * it
+
+    def of_this(it: Any) -> Any:
+        return trace(lambda graph, score: with_it(graph, score, it), ()).expression
+
+    if isinstance(number, np.ndarray):
+        with pytest.raises(TypeError, match="score_mod_args"):
+            of_this(number)
+    else:
+        assert of_this(number) == of_this(python)

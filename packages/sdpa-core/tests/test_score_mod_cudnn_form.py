@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 
 from sdpa_core import DType
-from sdpa_core.cudnn.score_graph import cudnn_form, lower_expression
+from sdpa_core.cudnn.score_form import cudnn_form
+from sdpa_core.cudnn.score_graph import lower_expression
 from sdpa_core.score_mod import (
     Apply,
     Axis,

@@ -57,6 +57,15 @@ class TestValues:
         expected = dot_product_attention(QUERY, key, value, key_value_seq_lengths=LENGTHS)
         np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
 
+    def test_values_in_another_number_of_pages(self) -> None:
+        tables = {"value_page_table": VALUE_TABLE}
+        found = paged_attention(QUERY, KEYS, VALUES, TABLE, LENGTHS, **tables)
+        more = jnp.concatenate([VALUES, VALUES])
+        np.testing.assert_array_equal(
+            paged_attention(QUERY, KEYS, more, TABLE, LENGTHS, value_page_table=VALUE_TABLE + 7),
+            found,
+        )
+
     def test_packed_queries(self) -> None:
         packed = jnp.concatenate([QUERY[0, :1], QUERY[1]])
         found = paged_attention(
@@ -98,7 +107,8 @@ class TestBadInput:
             (ValueError, r"seq_lens_kv has shape \[1\]", {"seq_lens_kv": LENGTHS[:1]}),
             (TypeError, "seq_lens_kv is of type NoneType", {"seq_lens_kv": None}),
             (ValueError, "key_pages has shape", {"key_pages": KEYS[0]}),
-            (ValueError, "value_pages has shape", {"value_pages": VALUES[:, :2]}),
+            (ValueError, "value_pages has 2 tokens in a page", {"value_pages": VALUES[:, :2]}),
+            (ValueError, "value_pages has 5 pages, key_pages has 7", {"value_pages": VALUES[:5]}),
             (
                 ValueError,
                 "key_pages has pages of 0",

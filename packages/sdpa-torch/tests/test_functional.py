@@ -496,8 +496,8 @@ WRONG: dict[str, tuple[dict[str, Any], type[Exception], str]] = {
     "dropout_bool": ({"dropout_p": True}, TypeError, "dropout_p is a bool"),
     "window_int": ({"window": 5}, TypeError, "window is 5; expected (left, right)"),
     "window_three": ({"window": (1, 2, 3)}, TypeError, "window is (1, 2, 3)"),
-    "window_float": ({"window": (1.0, 2)}, TypeError, "window is (1.0, 2); a bound is an int"),
-    "window_negative": ({"window": (-1, 2)}, ValueError, "window = (-1, 2); a bound is at least 0"),
+    "window_float": ({"window": (1.0, 2)}, TypeError, "window[0] is a float; expected an int"),
+    "window_negative": ({"window": (1, -2)}, ValueError, "window[1] = -2; expected at least 0"),
     "window_causal": (
         {"window": (3, 2), "is_causal": True},
         ValueError,
@@ -525,7 +525,7 @@ WRONG: dict[str, tuple[dict[str, Any], type[Exception], str]] = {
     "softcap_inf": ({"softcap": float("inf")}, ValueError, "softcap = inf"),
     "softcap_bool": ({"softcap": True}, TypeError, "softcap is a bool"),
     "softcap_tensor": ({"softcap": torch.ones(())}, TypeError, "softcap is a Tensor"),
-    "alibi_text": ({"alibi": "yes"}, TypeError, "alibi is 'yes'; expected True or False"),
+    "alibi_text": ({"alibi": "yes"}, TypeError, "alibi is a str; expected True or False"),
     "alibi_shape": ({"alibi": torch.zeros(3)}, ValueError, "alibi has shape [3]; expected slopes"),
     "alibi_int": ({"alibi": torch.zeros(4).int()}, TypeError, "alibi has dtype torch.int32"),
     "alibi_device": ({"alibi": torch.zeros(4, device="meta")}, ValueError, "alibi is on meta"),
@@ -588,7 +588,7 @@ WRONG: dict[str, tuple[dict[str, Any], type[Exception], str]] = {
     "lengths_shape": (
         {"seq_lens_q": torch.ones(3).int()},
         ValueError,
-        "seq_lens_q has shape [3]; expected one length for each sequence, [2]",
+        "seq_lens_q has shape [3]; expected one length for each sequence, here [2]",
     ),
     "lengths_device": (
         {"seq_lens_kv": torch.ones(2, device="meta").int()},

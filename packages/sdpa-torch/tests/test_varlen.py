@@ -283,6 +283,9 @@ def test_values_may_have_pages_of_their_own() -> None:
     moved = POOL[[5, 4, 3, 2, 1, 0]]
     output = paged_attention(query, POOL, moved, TABLE, LENGTHS, value_page_table=5 - TABLE)
     assert torch.equal(output, paged_attention(query, POOL, POOL, TABLE, LENGTHS))
+    more = torch.cat((moved, moved))
+    again = paged_attention(query, POOL, more, TABLE, LENGTHS, value_page_table=11 - TABLE)
+    assert torch.equal(output, again)
 
 
 def test_queries_of_pages_may_be_packed() -> None:
@@ -332,14 +335,18 @@ WRONG_PAGES: dict[str, tuple[dict[str, Any], type[Exception], str]] = {
     "pool_rank": (paged(key_pages=POOL[0]), ValueError, "key_pages has shape [4, 2, 8]"),
     "pool_none": (paged(value_pages=None), TypeError, "value_pages is a NoneType"),
     "pool_dtype": (paged(key_pages=POOL.half()), TypeError, "key_pages has dtype torch.float16"),
-    "pool_sizes": (paged(value_pages=POOL[:, :2]), ValueError, "value_pages has pages of tokens 2"),
+    "pool_sizes": (
+        paged(value_pages=POOL[:, :2]),
+        ValueError,
+        "value_pages has 2 tokens in a page",
+    ),
     "pool_pages": (paged(value_pages=POOL[:1]), ValueError, "value_pages has 1 pages"),
     "pool_empty": (
         paged(key_pages=POOL[:0], value_pages=POOL[:0]),
         ValueError,
         "key_pages has no pages",
     ),
-    "pool_heads": (paged(value_pages=POOL[:, :, :1]), ValueError, "value_pages has heads 1"),
+    "pool_heads": (paged(value_pages=POOL[:, :, :1]), ValueError, "value_pages has 1 heads"),
     "pool_head_dim": (paged(key_pages=POOL[..., :4]), ValueError, "key_pages has head_dim 4"),
     "heads": (paged(query=rand(2, 3, 3, 8)), ValueError, "query has 3 heads, key_pages has 2"),
     "query_rank": (paged(query=rand(4, 3, 8)), ValueError, "query has shape [4, 3, 8]"),

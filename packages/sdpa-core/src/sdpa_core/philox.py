@@ -14,7 +14,7 @@ easy as 1, 2, 3", SC 2011). Query row ``i``, key column ``j``, head ``h`` of seq
 ``b``, ``i`` and ``j`` count in the sequence, also of packed ones, and ``tokens_q`` is the length
 that the plan declares. Rows ``i, i + 2, i + 4, i + 6`` of an aligned group of 8 share their
 decisions. Found by comparison with cuDNN 9.19 on compute capability 9.0, where both directions and
-all engines agree (``tests-integration/dropout_mapping.py`` repeats it). The same in arrays:
+all engines agree (``tests-integration/dropout_mapping`` repeats it). The same in arrays:
 ``testing.philox_bits`` (NumPy), ``sdpa_torch.philox``, ``sdpa_jax.philox``.
 """
 

@@ -2,30 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from enum import StrEnum
+from dataclasses import dataclass
 
+from . import roles
+from .direction import Direction, narrowed
 from .layout import Shape
 from .logits import ScoreMod
 from .mask import Band
+from .normal import normalized
 from .paged import Paged
 from .ragged import Packed, packed_like
+from .softmax import Softmax
 from .tensor import TensorSpec
 
-
-class Direction(StrEnum):
-    FORWARD = "forward"
-    BACKWARD = "backward"
-
-
-class Softmax(StrEnum):
-    """What the denominator of the softmax holds besides the visible keys."""
-
-    VANILLA = "vanilla"
-    #: One: a logit of 0 that has no value.
-    OFF_BY_ONE = "off_by_one"
-    #: ``exp(sink)``, a number for each head that the caller gives.
-    LEARNABLE = "learnable"
+__all__ = ("AttentionProblem", "Direction", "Softmax")
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,28 +116,16 @@ class AttentionProblem:
         sink_grad: bool = False,
     ) -> AttentionProblem:
         """The normalized problem of these operands (checked by ``validate`` beforehand)."""
-        batch, heads, tokens_q, _ = query.shape
-        tokens_kv = paged.tokens if paged else key.shape[2]
-        # cuDNN takes lengths of both sides or of none: beside packed sequences a dense side has
-        # them too.
-        packed = packed_q is not None or packed_kv is not None
-        seq_lens_q = packed_q is None and (seq_lens_q or packed)
-        seq_lens_kv = packed_kv is None and (seq_lens_kv or packed or paged is not None)
-        same_lengths = not (seq_lens_q or seq_lens_kv or packed)
-        band = band or Band()
-        # ALiBi measures distances from the diagonal, so with it the alignment keeps its meaning.
-        if not (alibi or alibi_slopes) or (same_lengths and tokens_q == tokens_kv):
-            band = band.normalized(tokens_q, tokens_kv, same_lengths=same_lengths)
-        output_shape = (batch, heads, tokens_q, value.shape[-1])
-        return cls(
-            query=query if packed_q else query.canonical(),
-            key=key if packed_kv else key.canonical(),
-            value=value if packed_kv else value.canonical(),
-            output=packed_like(query, output_shape) if packed_q else query.like(output_shape),
-            band=band,
-            bias=bias and bias.canonical(),
+        shape = (*query.shape[:3], value.shape[-1])
+        asked = cls(
+            query,
+            key,
+            value,
+            output=packed_like(query, shape) if packed_q else query.like(shape),
+            band=band or Band(),
+            bias=bias,
             alibi=alibi,
-            alibi_slopes=alibi_slopes and alibi_slopes.canonical(),
+            alibi_slopes=alibi_slopes,
             softmax=softmax,
             softcap=softcap,
             score_mod=score_mod,
@@ -161,9 +139,10 @@ class AttentionProblem:
             return_lse=return_lse,
             return_max_logit=return_max_logit,
             deterministic=deterministic,
-            bias_grad=bias_grad and bias is not None and training,
-            sink_grad=sink_grad and softmax is Softmax.LEARNABLE and training,
+            bias_grad=bias_grad,
+            sink_grad=sink_grad,
         )
+        return normalized(asked)
 
     @property
     def batch(self) -> int:
@@ -228,81 +207,19 @@ class AttentionProblem:
 
     @property
     def inputs(self) -> tuple[str, ...]:
-        """Names of the tensors that a forward pass takes, in the order in which they are passed.
-
-        ``cu_seqlens_q_padded`` and ``cu_seqlens_kv_padded`` say where packed sequences with gaps
-        start; ``score_mod_0``, ... are the auxiliary tensors of ``score_mod``.
-        """
-        return tuple(_inputs(self))
+        """Names of the tensors that a forward pass takes, in the order in which they are passed."""
+        return roles.inputs(self)
 
     @property
     def results(self) -> tuple[str, ...]:
         """Names of what a forward pass gives, in order."""
-        wanted = {"stats": self.needs_stats, "max_logit": self.return_max_logit}
-        return ("output", *(name for name, needed in wanted.items() if needed))
+        return roles.results(self)
 
     @property
     def gradients(self) -> tuple[str, ...]:
-        """Names of what a backward pass gives, in order.
-
-        It takes ``inputs``, then ``output``, ``stats`` and ``grad_output``.
-        """
-        wanted = {"grad_bias": self.bias_grad, "grad_sink": self.sink_grad}
-        own = ("grad_query", "grad_key", "grad_value")
-        return (*own, *(name for name, needed in wanted.items() if needed))
+        """Names of what a backward pass gives, in order."""
+        return roles.gradients(self)
 
     def for_direction(self, direction: Direction) -> AttentionProblem:
         """This problem with the fields that cannot change ``direction``'s plan cleared."""
-        if direction is Direction.FORWARD:
-            return replace(
-                self,
-                training=False,
-                return_lse=self.needs_stats,
-                # Merging split keys is the one forward pass with an order to be fixed.
-                deterministic=self.deterministic and self.is_decode and self.needs_stats,
-                bias_grad=False,
-                sink_grad=False,
-                grad_output=None,
-            )
-        given = self.grad_output
-        same = given is None or given.canonical() == self.output.canonical()
-        return replace(
-            self,
-            # Packed operands are read dense: their gradients are dense, and cuDNN has one offset
-            # for both (H200, cuDNN 9.19: wrong gradients of interleaved queries otherwise). So is
-            # the gradient of the output, as the output is.
-            query=_dense_if(self.packed_q, self.query),
-            key=_dense_if(self.packed_kv, self.key),
-            value=_dense_if(self.packed_kv, self.value),
-            training=True,
-            return_lse=False,
-            return_max_logit=False,
-            grad_output=None if given is None or same or self.packed_q else given.canonical(),
-        )
-
-
-def _dense_if(packed: Packed | None, spec: TensorSpec) -> TensorSpec:
-    return spec if packed is None else packed_like(spec, spec.shape)
-
-
-def _inputs(problem: AttentionProblem) -> list[str]:
-    paged, score_mod = problem.paged is not None, problem.score_mod
-    packed_q, packed_kv = problem.packed_q, problem.packed_kv
-    optional = {
-        "bias": problem.bias is not None,
-        "alibi_slopes": problem.alibi_slopes is not None,
-        "sink": problem.softmax is Softmax.LEARNABLE,
-        "seq_lens_q": problem.seq_lens_q,
-        "seq_lens_kv": problem.seq_lens_kv,
-        "cu_seqlens_q": packed_q is not None,
-        "cu_seqlens_kv": packed_kv is not None,
-        "cu_seqlens_q_padded": packed_q is not None and packed_q.gaps,
-        "cu_seqlens_kv_padded": packed_kv is not None and packed_kv.gaps,
-        "page_table_k": paged,
-        "page_table_v": paged,
-        "dropout_seed": problem.dropout_p > 0,
-        "dropout_offset": problem.dropout_p > 0,
-    }
-    names = ["query", "key", "value", *(name for name, given in optional.items() if given)]
-    auxiliary = len(score_mod.tensors) if score_mod else 0
-    return names + [f"score_mod_{i}" for i in range(auxiliary)]
+        return narrowed(self, direction)

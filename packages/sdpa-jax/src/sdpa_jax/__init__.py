@@ -12,6 +12,6 @@ from .explain import explain as explain
 from .explain import explain_paged as explain_paged
 from .explain import explain_varlen as explain_varlen
 from .functional import dot_product_attention as dot_product_attention
+from .packing import SequenceLayout as SequenceLayout
 from .paged import paged_attention as paged_attention
-from .varlen import SequenceLayout as SequenceLayout
 from .varlen import varlen_attention as varlen_attention

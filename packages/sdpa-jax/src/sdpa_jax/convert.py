@@ -91,8 +91,11 @@ def accumulation_type(dtype: jnp.dtype) -> jnp.dtype:
     return jnp.dtype(jnp.float64 if dtype == jnp.float64 else jnp.float32)
 
 
-def array(name: str, operand: Any) -> Array:
+def array(name: str, operand: Any, form: str = "") -> Array:
     """An argument as a JAX array, of any type and shape.
+
+    Args:
+        form: the type and shape that are expected in words, for who passes no array.
 
     Raises:
         TypeError: it is no array.
@@ -102,6 +105,7 @@ def array(name: str, operand: Any) -> Array:
     if not isinstance(operand, jax.Array | np.ndarray) and not hasattr(operand, "__jax_array__"):
         raise TypeError(
             f"{name} is of type {type(operand).__name__}; expected a jax.Array or a numpy.ndarray"
+            f"{form and f', {form}'}"
         )
     if isinstance(operand, np.ndarray) and operand.dtype.kind in "OUSMm":
         raise TypeError(f"{name} has dtype {operand.dtype}; expected numbers")

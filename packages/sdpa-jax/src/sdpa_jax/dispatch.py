@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from contextvars import Context
 from dataclasses import dataclass
 from typing import Protocol
@@ -12,7 +12,15 @@ import jax
 from jax import Array
 
 import sdpa_core
-from sdpa_core import AttentionProblem, Backend, Decision, DeviceSpec, Direction, NoBackendError
+from sdpa_core import (
+    AttentionProblem,
+    Backend,
+    Decision,
+    DeviceSpec,
+    Direction,
+    NoBackendError,
+    Unsupported,
+)
 from sdpa_core.config import Fallback, preferred_backends, settings
 from sdpa_core.diagnostics import warn_if_slow
 from sdpa_core.registry import backends as known_backends
@@ -138,11 +146,25 @@ class Selection:
         return Context().run(self._decide, problem, spec, probe)
 
     def _decide(self, problem: AttentionProblem, spec: DeviceSpec, probe: bool) -> Decision:
-        known = self.environment.callable_now()
-        if not self.preferred:
-            return sdpa_core.decide(problem, spec, backend=self.backend, probe=probe, known=known)
-        with sdpa_core.backends(*self.preferred):
-            return sdpa_core.decide(problem, spec, backend=self.backend, probe=probe, known=known)
+        preferred = sdpa_core.backends(*self.preferred) if self.preferred else nullcontext()
+        with preferred:
+            return sdpa_core.decide(
+                problem,
+                spec,
+                backend=self.backend,
+                probe=probe,
+                known=self.environment.callable_now(),
+                against=self._elsewhere(spec),
+            )
+
+    def _elsewhere(self, spec: DeviceSpec) -> tuple[Unsupported, ...]:
+        """What is against cuDNN, named alone, on another platform; tells what to do."""
+        names = (self.backend,) if self.backend else self.preferred
+        if spec.platform == "cuda" or names != ("cudnn",):
+            return ()
+        instead = "leave implementation out" if self.backend else "allow another backend"
+        hint = f"run it on a CUDA device (jax.device_put), or {instead}"
+        return (Unsupported("platform", spec.platform, "cuda", hint),)
 
 
 #: An implementation of one direction: arrays by role in, arrays by role out, see ``calls``.

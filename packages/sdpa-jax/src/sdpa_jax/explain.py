@@ -7,11 +7,13 @@ from inspect import signature
 from typing import Any
 
 import jax
+import numpy as np
 
 from sdpa_core import Decision, DeviceSpec, flag
 
 from . import attend, functional, paged, varlen
 from .call import Call
+from .dense import dense
 from .device import default_platform, resolve
 
 
@@ -51,7 +53,7 @@ def explain(
     """
 
     def prepare(**arguments: Any) -> attend.Prepared:
-        return functional.prepared(**arguments).call
+        return dense(**arguments).call
 
     arguments = _bound(functional.dot_product_attention, (query, key, value, bias, mask), options)
     return _explained(prepare, arguments, device, training, frozen, probe)
@@ -130,7 +132,15 @@ def _explained(
 _TRAINABLE = ("bias", "sink")
 
 #: Numbers that must be concrete, so that they are not traced.
-_CONCRETE = frozenset(("scale", "softcap", "dropout_rate", "max_q", "max_k", "device"))
+_CONCRETE = frozenset(
+    ("scale", "softcap", "dropout_rate", "max_q", "max_k", "window", "local_window_size")
+)
+
+
+def _is_array(given: object) -> bool:
+    """Whether it stands for an array; NumPy's scalars are numbers and flags."""
+    is_shaped = hasattr(given, "shape") and hasattr(given, "dtype")
+    return is_shaped and not isinstance(given, np.generic)
 
 
 def _traced(
@@ -139,12 +149,15 @@ def _traced(
     """The call and the shapes of its operands; arrays may be mere shapes."""
     for name in ("query", "key", "value", "key_pages", "value_pages"):
         operand = arguments.get(name)
-        if name in arguments and not (hasattr(operand, "shape") and hasattr(operand, "dtype")):
-            raise TypeError(f"{name} is of type {type(operand).__name__}; expected an array")
+        if name in arguments and not _is_array(operand):
+            raise TypeError(
+                f"{name} is of type {type(operand).__name__}; expected a jax.Array, a "
+                f"numpy.ndarray or a jax.ShapeDtypeStruct"
+            )
     leaves, tree = jax.tree.flatten(
         {name: x for name, x in arguments.items() if name not in _CONCRETE}
     )
-    is_array = [hasattr(leaf, "shape") and hasattr(leaf, "dtype") for leaf in leaves]
+    is_array = [_is_array(leaf) for leaf in leaves]
     concrete = {name: arguments[name] for name in _CONCRETE if name in arguments}
     calls = []
 

@@ -14,7 +14,7 @@ from . import attend, convert
 from .arguments import lengths, scalars
 from .convert import Operands
 from .functional import CausalAlignment
-from .varlen import ARGUMENTS, SequenceLayout, Side
+from .packing import ARGUMENTS, SequenceLayout, Side
 
 
 def paged_attention(
@@ -133,22 +133,24 @@ def prepared(
         convert.operand("value_pages", value_pages, False),
     )
     batch = queries.batch(operands.query)
-    _check_pools(operands, queries.spec(operands.query, batch))
+    _check_pools(operands, queries.spec(operands.query, batch), value_page_table is None)
     value_table = page_table if value_page_table is None else value_page_table
     tables = {
         "page_table_k": lengths.page_table("page_table", page_table, batch),
         "page_table_v": lengths.page_table("value_page_table", value_table, batch),
     }
-    if operands.key.shape[0] == 0 < tables["page_table_k"].size:
+    shapes = [list(table.shape) for table in tables.values()]
+    if shapes[0] != shapes[1]:
         raise ValueError(
-            f"key_pages has no pages, page_table has shape {list(tables['page_table_k'].shape)}; "
-            f"its entries must name pages"
+            f"value_page_table has shape {shapes[1]}, page_table has {shapes[0]}; "
+            f"they must be equal"
         )
-    if tables["page_table_k"].shape != tables["page_table_v"].shape:
-        raise ValueError(
-            f"value_page_table has shape {list(tables['page_table_v'].shape)}, page_table has "
-            f"{list(tables['page_table_k'].shape)}; they must be equal"
-        )
+    for name, pool in (("key_pages", operands.key), ("value_pages", operands.value)):
+        if pool.shape[0] == 0 < tables["page_table_k"].size:
+            raise ValueError(
+                f"{name} has no pages, page_table has shape {shapes[0]}; its entries must name "
+                f"pages"
+            )
     known = queries.is_packed or seq_lens_q is not None
     rows: Mapping[str, Array] = queries.arrays(operands.query, batch) if known else {}
     return attend.prepared(
@@ -168,8 +170,12 @@ def prepared(
     )
 
 
-def _check_pools(operands: Operands, query: TensorSpec) -> None:
-    """Raise unless query and pools fit together."""
+def _check_pools(operands: Operands, query: TensorSpec, is_shared: bool) -> None:
+    """Raise unless query and pools fit together.
+
+    Args:
+        is_shared: one table serves both pools.
+    """
     key, value = operands.key, operands.value
     for name, pool in (("key_pages", key), ("value_pages", value)):
         if pool.dtype != operands.query.dtype:
@@ -177,10 +183,16 @@ def _check_pools(operands: Operands, query: TensorSpec) -> None:
                 f"{name} has dtype {pool.dtype}, query has {operands.query.dtype}; "
                 f"they must be the same"
             )
-    if value.shape[:3] != key.shape[:3]:
+    for what, axis in (("tokens in a page", 1), ("heads", 2)):
+        if value.shape[axis] != key.shape[axis]:
+            raise ValueError(
+                f"value_pages has {value.shape[axis]} {what}, key_pages has {key.shape[axis]}; "
+                f"they must be equal"
+            )
+    if is_shared and value.shape[0] != key.shape[0]:
         raise ValueError(
-            f"value_pages has shape {list(value.shape)}, key_pages has {list(key.shape)}; pages, "
-            f"page size and heads must be equal"
+            f"value_pages has {value.shape[0]} pages, key_pages has {key.shape[0]}; without a "
+            f"value_page_table they must be equal"
         )
     if key.shape[1] == 0:
         raise ValueError("key_pages has pages of 0 tokens; expected at least 1")

@@ -14,8 +14,8 @@ from .explain import explain as explain
 from .explain import explain_paged as explain_paged
 from .explain import explain_varlen as explain_varlen
 from .functional import scaled_dot_product_attention as scaled_dot_product_attention
+from .packing import SequenceLayout as SequenceLayout
 from .paged import paged_attention as paged_attention
-from .varlen import SequenceLayout as SequenceLayout
 from .varlen import varlen_attention as varlen_attention
 
 try:

@@ -170,4 +170,5 @@ def _reference_only(
     spec = environment.device_spec(tensors[0].device)
     known = dispatch.callable_now(environment)
     reasons = router.reasons(dict(zip(features.roles, tensors, strict=True)))
-    return require(decide(problem, spec, backend=backend, known=known, against=reasons))
+    against = (*dispatch.elsewhere(backend, spec), *reasons)
+    return require(decide(problem, spec, backend=backend, known=known, against=against))

@@ -15,10 +15,11 @@ from sdpa_core import (
     Decision,
     DeviceSpec,
     Direction,
+    Unsupported,
     decide,
     require,
 )
-from sdpa_core.config import Fallback, settings
+from sdpa_core.config import Fallback, preferred_backends, settings
 from sdpa_core.diagnostics import warn_if_slow
 from sdpa_core.registry import backends as known_backends
 from sdpa_core.registry import callable_backends
@@ -79,6 +80,16 @@ def callable_now(environment: Environment) -> Mapping[str, Backend]:
     return callable_backends(environment.known(), ("cudnn", "reference"), "sdpa-torch")
 
 
+def elsewhere(backend: str | None, spec: DeviceSpec) -> tuple[Unsupported, ...]:
+    """What is against cuDNN, named alone, for operands on another device; tells what to do."""
+    names = (backend,) if backend else preferred_backends()
+    if spec.platform == "cuda" or names != ("cudnn",):
+        return ()
+    instead = "leave backend out" if backend else "allow another backend"
+    hint = f"move query, key and value to a CUDA device, or {instead}"
+    return (Unsupported("query.device", spec.platform, "a CUDA device", hint),)
+
+
 def prepare(
     problem: AttentionProblem,
     features: Features,
@@ -92,7 +103,8 @@ def prepare(
         NoBackendError: none supports it, with every reason.
     """
     spec = environment.device_spec(where)
-    decision = require(decide(problem, spec, backend=backend, known=callable_now(environment)))
+    known, against = callable_now(environment), elsewhere(backend, spec)
+    decision = require(decide(problem, spec, backend=backend, known=known, against=against))
     if backend is None and settings().fallback is Fallback.WARN:
         warn_if_slow(decision)
     chosen = {choice.direction: choice.backend for choice in decision.choices}

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from inspect import signature
 from typing import Any
 
 import torch
@@ -15,12 +17,13 @@ from sdpa_core.layout import dense_like, row_major
 from . import attend, dispatch, rng, router
 from .arguments import numbers
 from .convert import is_regular
-from .dense import NAME, dense
+from .dense import dense
 from .features import Features
-from .paged import paged
+from .functional import scaled_dot_product_attention
+from .paged import paged, paged_attention
 from .request import Request, as_trained
 from .specs import Raw, as_read, problem_of
-from .varlen import varlen
+from .varlen import varlen, varlen_attention
 
 
 def explain(
@@ -54,19 +57,9 @@ def explain(
         TypeError, ValueError: as the call itself.
         NoBackendError: an argument that is not implemented yet, as the call itself.
     """
-    _check_names(NAME, options, dense.__kwdefaults__)
-    call = dense(
-        query,
-        key,
-        value,
-        attn_mask,
-        dropout_p,
-        is_causal,
-        scale,
-        enable_gqa,
-        draw=rng.undrawn,
-        **options,
-    )
+    operands = (query, key, value, attn_mask, dropout_p, is_causal, scale, enable_gqa)
+    arguments = _bound(scaled_dot_product_attention, operands, options)
+    call = dense(**arguments, draw=rng.undrawn)
     return _decision(call.request, backend, training, device, probe)
 
 
@@ -86,9 +79,8 @@ def explain_varlen(
     **options: Any,
 ) -> Decision:
     """The same for ``varlen_attention``."""
-    _check_names("sdpa_torch.varlen_attention", options, varlen.__kwdefaults__)
-    cumulative = (cu_seq_q, cu_seq_k, max_q, max_k)
-    request = varlen(query, key, value, *cumulative, draw=rng.undrawn, **options)
+    operands = (query, key, value, cu_seq_q, cu_seq_k, max_q, max_k)
+    request = varlen(**_bound(varlen_attention, operands, options), draw=rng.undrawn)
     return _decision(request, backend, training, device, probe)
 
 
@@ -105,15 +97,22 @@ def explain_paged(
     **options: Any,
 ) -> Decision:
     """The same for ``paged_attention``."""
-    _check_names("sdpa_torch.paged_attention", options, paged.__kwdefaults__)
-    request = paged(query, key_pages, value_pages, page_table, seq_lens_kv, **options)
+    operands = (query, key_pages, value_pages, page_table, seq_lens_kv)
+    request = paged(**_bound(paged_attention, operands, options))
     return _decision(request, backend, False, device, probe)
 
 
-def _check_names(name: str, given: dict[str, Any], known: dict[str, Any] | None) -> None:
-    for argument in given:
-        if argument not in (known or {}) or argument == "draw":
-            raise TypeError(f"{name} has no argument {argument!r}")
+def _bound(
+    function: Callable[..., Any], operands: tuple[Any, ...], options: dict[str, Any]
+) -> dict[str, Any]:
+    """All arguments of a call by name, but for ``backend``."""
+    known = signature(function)
+    for name in options:
+        if name not in known.parameters:
+            raise TypeError(f"sdpa_torch.{function.__name__} has no argument {name!r}")
+    bound = known.bind(*operands, **options)
+    bound.apply_defaults()
+    return {name: x for name, x in bound.arguments.items() if name != "backend"}
 
 
 def _decision(
@@ -136,7 +135,7 @@ def _decision(
         backend=numbers.backend_of(backend),
         probe=probe,
         known=dispatch.callable_now(attend.environment),
-        against=against,
+        against=(*dispatch.elsewhere(backend, spec), *against),
     )
 
 

@@ -7,12 +7,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from sdpa_core import NoBackendError, flag
+from sdpa_core import NoBackendError
 from sdpa_core.paged import INFERENCE_ONLY
 
-from .arguments import lengths, logits, masks, numbers, operands
-from .request import Request
-from .varlen import SequenceLayout, dense_lengths, layout_from, run
+from .arguments import lengths, operands
+from .packing import SequenceLayout, dense_lengths, layout_from
+from .request import Request, requested
+from .varlen import run
 
 
 def paged_attention(
@@ -104,26 +105,20 @@ def paged(
     page_table: Any,
     seq_lens_kv: Any,
     *,
-    value_page_table: Any = None,
-    cu_seq_q: Any = None,
-    max_q: Any = None,
-    cu_seq_q_padded: Any = None,
-    seq_lens_q: Any = None,
-    is_causal: Any = False,
-    causal_alignment: Any = "bottom_right",
-    window: Any = None,
-    scale: Any = None,
-    softmax: Any = "vanilla",
-    sink: Any = None,
-    softcap: Any = None,
-    alibi: Any = False,
-    return_lse: Any = False,
-    return_max_logit: Any = False,
-    deterministic: Any = None,
+    value_page_table: Any,
+    cu_seq_q: Any,
+    max_q: Any,
+    cu_seq_q_padded: Any,
+    seq_lens_q: Any,
+    **others: Any,
 ) -> Request:
-    """Check and spell out a call of ``paged_attention``."""
+    """Check and spell out a call of ``paged_attention``.
+
+    Args:
+        others: as ``requested`` takes them.
+    """
     for name, given in (("key_pages", key_pages), ("value_pages", value_pages)):
-        operands.tensor(name, given, query if isinstance(query, Tensor) else given)
+        operands.tensor(name, given, query if isinstance(query, Tensor) else given, _POOL)
     query, key_pages, value_pages = operands.tensors(query, key_pages, value_pages)
     layout = _layout(query, cu_seq_q, max_q, cu_seq_q_padded)
     batch = query.shape[0] if layout is None else layout.batch
@@ -139,12 +134,10 @@ def paged(
             )
     _check_pages(key_pages, value_pages, table, value_page_table is None)
     if seq_lens_kv is None:
-        raise TypeError("seq_lens_kv is None; expected the tokens of each sequence")
-    standard, slopes = masks.slopes_of(alibi, query, batch)
-    kind, sink = logits.softmax_of(softmax, sink, query)
-    others = {
-        "alibi_slopes": slopes,
-        "sink": sink,
+        raise TypeError(
+            f"seq_lens_kv is None; expected the tokens of each sequence, int32 or int64 [{batch}]"
+        )
+    further = {
         "seq_lens_q": _lengths_q(seq_lens_q, query, layout is not None, batch),
         "seq_lens_kv": lengths.lengths_of("seq_lens_kv", seq_lens_kv, query, batch),
         "cu_seqlens_q": None if layout is None else layout.cu_seqlens_q,
@@ -152,24 +145,21 @@ def paged(
         "page_table_k": table,
         "page_table_v": values,
     }
-    _refuse_training(query, key_pages, value_pages, sink)
-    return Request(
+    request = requested(
         query,
         key_pages.transpose(1, 2),
         value_pages.transpose(1, 2),
-        numbers.scale_of(scale, query.shape[-1]),
-        others,
-        band=masks.band_of(is_causal, causal_alignment, window),
-        alibi=standard,
-        softmax=kind,
-        softcap=numbers.softcap_of(softcap),
-        dropout_p=0.0,
-        return_lse=flag("return_lse", return_lse),
-        return_max_logit=flag("return_max_logit", return_max_logit),
-        deterministic=numbers.is_deterministic(deterministic),
+        further,
+        batch=batch,
         slack_is_finite=True,  # of queries, which only a backward pass would mix with others
-        max_q=max_q,
+        max_q=None if layout is None else layout.max_q,
+        **others,
     )
+    _refuse_training(query, key_pages, value_pages, request.others["sink"])
+    return request
+
+
+_POOL = "[pages, page_size, Hkv, head_dim]"
 
 
 def _layout(query: Tensor, cu_seq_q: Any, max_q: Any, gaps: Any) -> SequenceLayout | None:
@@ -185,7 +175,7 @@ def _layout(query: Tensor, cu_seq_q: Any, max_q: Any, gaps: Any) -> SequenceLayo
         name = "max_q" if max_q is not None else "cu_seq_q_padded"
         raise ValueError(f"{name} is given without cu_seq_q; packed sequences need both")
     layout = layout_from(None, cu_seq_q, None, max_q, None, gaps, None)
-    operands.tensor("cu_seq_q", cu_seq_q, query)
+    operands.tensor("cu_seq_q", cu_seq_q, query, "[B + 1]")
     if query.dim() != 3:
         raise ValueError(
             f"query has shape {list(query.shape)}; with cu_seq_q it is [tokens, heads, head_dim]"
@@ -196,17 +186,17 @@ def _layout(query: Tensor, cu_seq_q: Any, max_q: Any, gaps: Any) -> SequenceLayo
 def _check_pools(query: Tensor, key: Tensor, value: Tensor) -> None:
     for name, pool in (("key_pages", key), ("value_pages", value)):
         if pool.dim() != 4:
-            raise ValueError(
-                f"{name} has shape {list(pool.shape)}; expected [pages, page_size, Hkv, head_dim]"
-            )
+            raise ValueError(f"{name} has shape {list(pool.shape)}; expected {_POOL}")
         if pool.dtype != query.dtype:
             raise TypeError(f"{name} has dtype {pool.dtype}, query has {query.dtype}")
-    for what, axis in (("pages of tokens", 1), ("heads", 2)):
+    for what, axis in (("tokens in a page", 1), ("heads", 2)):
         if key.shape[axis] != value.shape[axis]:
             raise ValueError(
-                f"value_pages has {what} {value.shape[axis]}, key_pages {key.shape[axis]}; "
+                f"value_pages has {value.shape[axis]} {what}, key_pages has {key.shape[axis]}; "
                 f"they must be equal"
             )
+    if key.shape[1] == 0:
+        raise ValueError("key_pages has pages of 0 tokens; expected at least 1")
     heads, heads_kv = query.shape[1], key.shape[2]
     if heads_kv == 0 or heads % heads_kv:
         raise ValueError(
@@ -221,7 +211,7 @@ def _check_pages(key: Tensor, value: Tensor, table: Tensor, shared: bool) -> Non
     """Raise if a table cannot name pages of its pool."""
     if shared and key.shape[0] != value.shape[0]:
         raise ValueError(
-            f"value_pages has {value.shape[0]} pages, key_pages {key.shape[0]}; without a "
+            f"value_pages has {value.shape[0]} pages, key_pages has {key.shape[0]}; without a "
             f"value_page_table they must be equal"
         )
     for name, pool in (("key_pages", key), ("value_pages", value)):

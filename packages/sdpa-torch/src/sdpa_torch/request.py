@@ -2,18 +2,30 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from sdpa_core import Band, positive_scale
+from sdpa_core import Band, flag, positive_scale
 from sdpa_core.problem import Softmax
 
+from . import rng
+from .arguments import logits, masks, numbers
 from .arguments.logits import UNMODIFIED, Modified
 from .arguments.operands import times
 from .features import Features
 from .specs import Options
+
+#: The order of ``AttentionProblem.inputs`` after query, key and value; auxiliary tensors of
+#: ``score_mod`` follow.
+_ORDER = (
+    *("bias", "alibi_slopes", "sink", "seq_lens_q", "seq_lens_kv"),
+    *("cu_seqlens_q", "cu_seqlens_kv", "cu_seqlens_q_padded", "cu_seqlens_kv_padded"),
+    *("page_table_k", "page_table_v", "dropout_seed", "dropout_offset"),
+)
 
 
 @dataclass
@@ -74,6 +86,74 @@ class Request:
         gradients = tuple(role for role in ("bias", "sink") if role in wanted)
         options = (features, bool(wanted), self.return_lse, self.deterministic, gradients)
         return tuple(named.values()), (scale, *self.modified.numbers), options
+
+
+def requested(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    further: Mapping[str, Tensor | None],
+    *,
+    batch: int,
+    is_causal: Any,
+    causal_alignment: Any,
+    window: Any,
+    scale: Any,
+    softmax: Any,
+    sink: Any,
+    softcap: Any,
+    alibi: Any,
+    return_lse: Any,
+    return_max_logit: Any,
+    deterministic: Any,
+    slack_is_finite: Any,
+    dropout_p: Any = 0.0,
+    draw: Callable[[torch.device], tuple[Tensor, Tensor]] = rng.draw,
+    modified: Modified = UNMODIFIED,
+    max_q: int | None = None,
+    max_kv: int | None = None,
+) -> Request:
+    """The request of these operands with the arguments that all public functions take.
+
+    Args:
+        query, key, value: as ``Request`` has them, checked.
+        further: other operands by role, checked; None for those that are not there.
+        batch: number of sequences.
+        draw: gives dropout's seed and offset.
+        modified, max_q, max_kv: as ``Request`` has them.
+        is_causal, causal_alignment, window, scale, softmax, sink, softcap, alibi, return_lse,
+            return_max_logit, deterministic, slack_is_finite, dropout_p: as callers give them.
+
+    Raises:
+        TypeError, ValueError: an argument is wrong.
+    """
+    standard, slopes = masks.slopes_of(alibi, query, batch)
+    kind, sink = logits.softmax_of(softmax, sink, query)
+    request = Request(
+        query,
+        key,
+        value,
+        numbers.scale_of(scale, query.shape[-1]),
+        {},
+        band=masks.band_of(is_causal, causal_alignment, window),
+        alibi=standard,
+        softmax=kind,
+        softcap=numbers.softcap_of(softcap),
+        dropout_p=numbers.dropout_of(dropout_p),
+        return_lse=flag("return_lse", return_lse),
+        return_max_logit=flag("return_max_logit", return_max_logit),
+        deterministic=numbers.is_deterministic(deterministic),
+        slack_is_finite=flag("slack_is_finite", slack_is_finite),
+        modified=modified,
+        max_q=max_q,
+        max_kv=max_kv,
+    )
+    # Last, so that a refused call leaves the generator alone.
+    seed, offset = draw(query.device) if request.dropout_p else (None, None)
+    found = {**further, "alibi_slopes": slopes, "sink": sink}
+    found |= {"dropout_seed": seed, "dropout_offset": offset}
+    request.others = {role: found.get(role) for role in _ORDER}
+    return request
 
 
 def as_trained(options: Options, training: bool | None) -> Options:

@@ -16,9 +16,9 @@ from ..policy import Choice, Decision, decide
 from ..problem import AttentionProblem
 from ..reasons import Verdict
 from ..words import features, tensors
-from . import problem as problems
-from . import values
+from . import options, values
 from .command import Command
+from .problem import problem as problem_of
 
 #: Of several devices of one compute capability, the one that most figures were measured on.
 _MEASURED = "h200"
@@ -31,14 +31,14 @@ def _add_arguments(parser: ArgumentParser) -> None:
     one.add_argument("--sm", type=values.count, metavar="N", help="compute capability, 90 for 9.0")
     where.add_argument("--cudnn", type=values.version, metavar="VERSION", help="9.19, or 9.19.2")
     where.add_argument("--backend", metavar="NAME", help="this one or none")
-    problems.add_arguments(parser)
+    options.add_arguments(parser)
     answer = parser.add_argument_group("answer")
     answer.add_argument("--probe", action="store_true", help="build plans with the cuDNN installed")
     answer.add_argument("--json", action="store_true", help="for programs")
 
 
 def _run(given: Namespace) -> int:
-    asked = problems.problem(given)
+    asked = problem_of(given)
     device = _device(given)
     if given.probe:
         decision, silence = _probed(asked, device, given.backend)

@@ -7,7 +7,7 @@ from ..problem import AttentionProblem, Direction
 from . import f16, flex, parts
 from .dimensions import declared as with_declared_dimensions
 from .graph import GraphSpec
-from .known_bad import workspace_limit
+from .known_bad import wants_whole_keys
 from .options import direction_options
 
 
@@ -40,5 +40,5 @@ def describe(problem: AttentionProblem, device: DeviceSpec, direction: Direction
         score_mod=function.expression,
         score_mod_gradient=function.gradient,
         score_mod_tensors=function.tensors,
-        workspace_limit=workspace_limit(declared, device, direction),
+        whole_keys=wants_whole_keys(declared, device, direction),
     )

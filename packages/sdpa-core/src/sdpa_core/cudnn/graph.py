@@ -119,7 +119,7 @@ class GraphSpec:
         score_mod: the function of the logits that the graph holds, masks included; None for none.
         score_mod_gradient: its gradient, for the backward pass.
         score_mod_tensors: the role of the operand behind each auxiliary tensor of these two.
-        workspace_limit: consider only plans with at most so many bytes of workspace; None for all.
+        whole_keys: leave out plans that split the keys of a query.
     """
 
     operation: str
@@ -129,7 +129,7 @@ class GraphSpec:
     score_mod: Expression | None = None
     score_mod_gradient: Expression | None = None
     score_mod_tensors: tuple[str, ...] = ()
-    workspace_limit: int | None = None
+    whole_keys: bool = False
 
     def operand(self, role: str) -> Operand:
         return next(operand for operand in self.operands if operand.role == role)

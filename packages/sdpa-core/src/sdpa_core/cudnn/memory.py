@@ -33,13 +33,11 @@ def memory_spec(operand: Operand, problem: AttentionProblem) -> TensorSpec:
 
 
 def kept(operand: Operand, problem: AttentionProblem) -> tuple[int, int] | None:
-    """How many sequences and rows of a dense result are the problem's; None: all of it."""
-    if operand.ragged is not None or len(operand.shape) != 4:
+    """How many sequences and rows of a dense result are the problem's; None: all of it.
+
+    Only queries are declared with other rows than they have; keys that are dense never are.
+    """
+    if operand.ragged is not None or not on_query_side(operand.role):
         return None
-    if on_query_side(operand.role):
-        wanted = (problem.batch, problem.tokens_q)
-    elif operand.role in ("grad_key", "grad_value"):
-        wanted = (problem.batch, problem.tokens_kv)
-    else:
-        return None
+    wanted = (problem.batch, problem.tokens_q)
     return None if (operand.shape[0], operand.shape[2]) == wanted else wanted

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
-import re
+import sys
 import threading
-from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
 from types import ModuleType
@@ -15,20 +13,18 @@ from ..device import DeviceSpec, format_version
 from ..dtypes import DType
 from ..errors import SdpaEnvironmentError
 from ..events import stages
-from . import deviceless
+from . import deviceless, packages
 from .graph import GraphSpec
 from .lower import data_type, lower
+from .packages import pip_install
+from .refusal import GraphRefusedError, one_line, refusals
 
 #: Engines from here on are the frontend's own kernels, whose plans the native executor cannot read.
 _FIRST_PYTHON_ENGINE = 10_000
 #: Their names, to leave them out before they are ranked.
 _PYTHON_ENGINES = ["sdpa_fwd_", "sdpa_bwd_"]
 
-_INSTALL = "pip install 'nvidia-cudnn-frontend>=1.28' nvidia-cudnn-cu13"
-
-
-class GraphRefusedError(Exception):
-    """cuDNN does not support the graph; the text is its own."""
+_PACKAGES = "'nvidia-cudnn-frontend>=1.28' {cudnn}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,21 +49,22 @@ def frontend() -> ModuleType:
         missing = isinstance(error, ModuleNotFoundError) and error.name == "cudnn"
         state = "is not installed" if missing else f"cannot be imported ({error})"
         raise SdpaEnvironmentError(
-            f"nvidia-cudnn-frontend {state}. Install it with: {_INSTALL}"
+            f"nvidia-cudnn-frontend {state}. Install it with: {pip_install(_PACKAGES)}"
         ) from error
     try:
         cudnn.backend_version()
     except Exception as error:
         raise SdpaEnvironmentError(
             f"nvidia-cudnn-frontend {cudnn.__version__} finds no cuDNN library ({error}). "
-            f"Install it with: {_INSTALL}"
+            f"Install it with: {pip_install(_PACKAGES)}"
         ) from error
     return cudnn  # type: ignore[no-any-return]
 
 
 def frontend_version() -> str:
-    """Version of nvidia-cudnn-frontend, ``1.32.0``."""
-    return str(frontend().__version__)
+    """Version of nvidia-cudnn-frontend, ``1.32.0``; loaded only if pip does not know it."""
+    known = None if "cudnn" in sys.modules else packages.frontend_version()
+    return known or str(frontend().__version__)
 
 
 def cudnn_version() -> int:
@@ -80,9 +77,10 @@ def check_version(device: DeviceSpec) -> None:
     installed = cudnn_version()
     if device.cudnn_version is not None and device.cudnn_version != installed:
         wanted = format_version(device.cudnn_version)
+        command = pip_install(f"'{{cudnn}}=={wanted}.*'")
         raise SdpaEnvironmentError(
             f"a plan for cuDNN {wanted} was asked for, cuDNN {format_version(installed)} is "
-            f"loaded. Install it with: pip install 'nvidia-cudnn-cu13=={wanted}.*'"
+            f"loaded. Install it with: {command}"
         )
 
 
@@ -124,7 +122,7 @@ def build(spec: GraphSpec, device: DeviceSpec) -> Built:
         sm_version=device.sm,  # not derived from the properties by the frontend
         device_property=_device_properties(device),
     )
-    with _refusals(cudnn):
+    with refusals(cudnn):
         with stages("lower"):
             lower(spec, graph, cudnn)
             graph.deselect_engines(_PYTHON_ENGINES)
@@ -134,7 +132,7 @@ def build(spec: GraphSpec, device: DeviceSpec) -> Built:
             graph.create_execution_plans([cudnn.heur_mode.A])
             graph.check_support()
         with stages("compile"):
-            index = _build_first(graph, cudnn, spec.workspace_limit)
+            index = _build_first(graph, cudnn, spec.whole_keys)
     with stages("serialize"):
         return Built(
             blob=bytes(graph.serialize()),
@@ -143,8 +141,8 @@ def build(spec: GraphSpec, device: DeviceSpec) -> Built:
         )
 
 
-def _build_first(graph: Any, cudnn: ModuleType, workspace_limit: int | None) -> int:
-    """Compile plans in cuDNN's order until one builds and keeps to the limit; its index."""
+def _build_first(graph: Any, cudnn: ModuleType, whole_keys: bool) -> int:
+    """Compile plans in cuDNN's order until one builds that may be used; its index."""
     refusal = "cuDNN offers no plan"
     for index in range(graph.get_execution_plan_count()):
         if graph.plans[index].engine_id >= _FIRST_PYTHON_ENGINE:
@@ -152,50 +150,23 @@ def _build_first(graph: Any, cudnn: ModuleType, workspace_limit: int | None) -> 
         try:
             graph.build_plan_at_index(index)
         except cudnn.cudnnGraphNotSupportedError as error:
-            refusal = _one_line(error)
+            refusal = one_line(error)
             continue
-        if workspace_limit is None or graph.get_workspace_size() <= workspace_limit:
+        if not whole_keys or not _splits_keys(graph, index):
             return index
-        refusal = f"every plan needs more than {workspace_limit} bytes of workspace"
+        refusal = "every plan splits the keys of a query"
     raise GraphRefusedError(refusal)
 
 
-@contextlib.contextmanager
-def _refusals(cudnn: ModuleType) -> Iterator[None]:
-    """Tell refusals, which stay, from failures, which may be gone at the next try.
+def _splits_keys(graph: Any, index: int) -> bool:
+    """Whether a plan merges what it computes from parts of the keys.
 
-    Every stage may refuse, each frontend version at another one. Other errors of cuDNN or CUDA
-    (no memory, a capture under way) say nothing about the graph.
+    By the kernel's configuration where it was seen (H200, cuDNN 9.19), and by what merging takes: a
+    few hundred bytes are counters.
     """
-    try:
-        yield
-    except cudnn.cudnnGraphNotSupportedError as error:
-        deviceless.explain_failure(str(error))
-        raise GraphRefusedError(_one_line(error)) from error
-    except ValueError as error:
-        raise GraphRefusedError(_one_line(error)) from error
-    except RuntimeError as error:
-        deviceless.explain_failure(str(error))
-        if "NOT_SUPPORTED" in str(error):
-            raise GraphRefusedError(_one_line(error)) from error
-        raise SdpaEnvironmentError(
-            f"cuDNN failed while planning: {_one_line(error)}. Where this is the first call inside "
-            f"a stream capture, call once before it; else see: python -m cudnn.collect_env"
-        ) from error
+    name = str(graph.get_plan_name_at_index(index))
+    return name.endswith(_SPLIT) or graph.get_workspace_size() > _COUNTERS
 
 
-#: What cuDNN's messages give as reasons, most specific first, and how those look that only name a
-#: function of its own.
-_REASON = re.compile(r"Reason: (.+?)(?= at: | Warning: | \{|;|$)")
-_OWN_FUNCTION = re.compile(r"[\w>.:-]+\(.*\)|.*\bstatus\b.*")
-_PREAMBLE = re.compile(r" \(the backend declined.*")
-
-
-def _one_line(error: Exception) -> str:
-    """The message without the engines' settings, which fill pages: its verdict and its reasons."""
-    text = " ".join(str(error).split())
-    given = dict.fromkeys(reason.strip() for reason in _REASON.findall(text))
-    reasons = [reason for reason in given if not _OWN_FUNCTION.fullmatch(reason)]
-    if not reasons:
-        return text[:500]
-    return f"{_PREAMBLE.sub('', text)[:200]}: {'; '.join(reasons)[:500]}"
+_SPLIT = "_k24=35"
+_COUNTERS = 1024

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from .expression import Apply, Constant, Expression, Node, Type, constant
-from .ops import OPS, Op, Rule
+from .ops import OPS, Op, Typing
 
 _NUMBERS = (Type.FLOAT, Type.INT)
 
@@ -80,25 +80,25 @@ class Builder:
         if len(operands) != len(op.operands):
             raise TypeError(f"{op.name} takes {len(op.operands)} operands, got {len(operands)}")
         types = [self.type(i) for i in operands]
-        match op.rule:
-            case Rule.LOGICAL:
+        match op.typing:
+            case Typing.LOGICAL:
                 self._expect(op, types, (Type.BOOL,))
                 return operands, Type.BOOL
-            case Rule.TO_FLOAT:
+            case Typing.TO_FLOAT:
                 return operands, Type.FLOAT
-            case Rule.TO_INT:
+            case Typing.TO_INT:
                 self._expect(op, types, (Type.INT, Type.BOOL))
                 return operands, Type.INT
-            case Rule.SELECT:
+            case Typing.SELECT:
                 self._expect(op, types[:2], _NUMBERS)
                 self._expect(op, types[2:], (Type.BOOL,), operand=2)
                 first, second = self._common(operands[:2])
                 return (first, second, operands[2]), self.type(first)
         self._expect(op, types, _NUMBERS)
-        if op.rule is Rule.FLOAT:
+        if op.typing is Typing.FLOAT:
             return tuple(self._to_float(i) for i in operands), Type.FLOAT
         operands = self._common(operands)
-        compares = op.rule is Rule.COMPARISON
+        compares = op.typing is Typing.COMPARISON
         return operands, Type.BOOL if compares else self.type(operands[0])
 
     def _expect(

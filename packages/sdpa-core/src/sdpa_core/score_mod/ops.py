@@ -20,7 +20,7 @@ from enum import Enum, auto
 from typing import Any
 
 
-class Rule(Enum):
+class Typing(Enum):
     """Which types an operation takes and gives. An int where a float is needed is converted."""
 
     #: Floats, to a float.
@@ -46,14 +46,14 @@ class Op:
     Attributes:
         name: its name here, in the facade, and in the mapping that evaluates.
         operands: the keywords of its operands.
-        rule: its types.
+        typing: its types.
         fold: the operation on Python numbers.
         method: the name in cuDNN's graph.
     """
 
     name: str
     operands: tuple[str, ...]
-    rule: Rule
+    typing: Typing
     fold: Callable[..., Any]
     method: str
 
@@ -72,42 +72,42 @@ def _softplus(x: float) -> float:
     return max(x, 0.0) + math.log1p(math.exp(-abs(x)))
 
 
-_TABLE: tuple[tuple[str, tuple[str, ...], Rule, Callable[..., Any]], ...] = (
-    ("add", _TWO, Rule.NUMBER, operator.add),
-    ("sub", _TWO, Rule.NUMBER, operator.sub),
-    ("mul", _TWO, Rule.NUMBER, operator.mul),
-    ("div", _TWO, Rule.FLOAT, operator.truediv),
-    ("pow", _PAIR, Rule.FLOAT, math.pow),
-    ("max", _PAIR, Rule.NUMBER, max),
-    ("min", _PAIR, Rule.NUMBER, min),
-    ("neg", _ONE, Rule.NUMBER, operator.neg),
-    ("abs", _ONE, Rule.NUMBER, abs),
-    ("exp", _ONE, Rule.FLOAT, math.exp),
-    ("log", _ONE, Rule.FLOAT, math.log),
-    ("sqrt", _ONE, Rule.FLOAT, math.sqrt),
-    ("rsqrt", _ONE, Rule.FLOAT, lambda x: 1 / math.sqrt(x)),
-    ("reciprocal", _ONE, Rule.FLOAT, lambda x: 1 / x),
-    ("sin", _ONE, Rule.FLOAT, math.sin),
-    ("cos", _ONE, Rule.FLOAT, math.cos),
-    ("tan", _ONE, Rule.FLOAT, math.tan),
-    ("tanh", _ONE, Rule.FLOAT, math.tanh),
-    ("sigmoid", _ONE, Rule.FLOAT, _sigmoid),
-    ("softplus", _ONE, Rule.FLOAT, _softplus),
-    ("relu", _ONE, Rule.FLOAT, lambda x: max(x, 0.0)),
-    ("ceil", _ONE, Rule.FLOAT, lambda x: float(math.ceil(x))),
-    ("floor", _ONE, Rule.FLOAT, lambda x: float(math.floor(x))),
-    ("cmp_eq", _COMPARED, Rule.COMPARISON, operator.eq),
-    ("cmp_neq", _COMPARED, Rule.COMPARISON, operator.ne),
-    ("cmp_lt", _COMPARED, Rule.COMPARISON, operator.lt),
-    ("cmp_le", _COMPARED, Rule.COMPARISON, operator.le),
-    ("cmp_gt", _COMPARED, Rule.COMPARISON, operator.gt),
-    ("cmp_ge", _COMPARED, Rule.COMPARISON, operator.ge),
-    ("logical_and", _TWO, Rule.LOGICAL, operator.and_),
-    ("logical_or", _TWO, Rule.LOGICAL, operator.or_),
-    ("logical_not", _ONE, Rule.LOGICAL, operator.not_),
-    ("binary_select", (*_PAIR, "mask"), Rule.SELECT, lambda a, b, mask: a if mask else b),
-    ("to_float", _ONE, Rule.TO_FLOAT, float),
-    ("to_int", _ONE, Rule.TO_INT, int),
+_TABLE: tuple[tuple[str, tuple[str, ...], Typing, Callable[..., Any]], ...] = (
+    ("add", _TWO, Typing.NUMBER, operator.add),
+    ("sub", _TWO, Typing.NUMBER, operator.sub),
+    ("mul", _TWO, Typing.NUMBER, operator.mul),
+    ("div", _TWO, Typing.FLOAT, operator.truediv),
+    ("pow", _PAIR, Typing.FLOAT, math.pow),
+    ("max", _PAIR, Typing.NUMBER, max),
+    ("min", _PAIR, Typing.NUMBER, min),
+    ("neg", _ONE, Typing.NUMBER, operator.neg),
+    ("abs", _ONE, Typing.NUMBER, abs),
+    ("exp", _ONE, Typing.FLOAT, math.exp),
+    ("log", _ONE, Typing.FLOAT, math.log),
+    ("sqrt", _ONE, Typing.FLOAT, math.sqrt),
+    ("rsqrt", _ONE, Typing.FLOAT, lambda x: 1 / math.sqrt(x)),
+    ("reciprocal", _ONE, Typing.FLOAT, lambda x: 1 / x),
+    ("sin", _ONE, Typing.FLOAT, math.sin),
+    ("cos", _ONE, Typing.FLOAT, math.cos),
+    ("tan", _ONE, Typing.FLOAT, math.tan),
+    ("tanh", _ONE, Typing.FLOAT, math.tanh),
+    ("sigmoid", _ONE, Typing.FLOAT, _sigmoid),
+    ("softplus", _ONE, Typing.FLOAT, _softplus),
+    ("relu", _ONE, Typing.FLOAT, lambda x: max(x, 0.0)),
+    ("ceil", _ONE, Typing.FLOAT, lambda x: float(math.ceil(x))),
+    ("floor", _ONE, Typing.FLOAT, lambda x: float(math.floor(x))),
+    ("cmp_eq", _COMPARED, Typing.COMPARISON, operator.eq),
+    ("cmp_neq", _COMPARED, Typing.COMPARISON, operator.ne),
+    ("cmp_lt", _COMPARED, Typing.COMPARISON, operator.lt),
+    ("cmp_le", _COMPARED, Typing.COMPARISON, operator.le),
+    ("cmp_gt", _COMPARED, Typing.COMPARISON, operator.gt),
+    ("cmp_ge", _COMPARED, Typing.COMPARISON, operator.ge),
+    ("logical_and", _TWO, Typing.LOGICAL, operator.and_),
+    ("logical_or", _TWO, Typing.LOGICAL, operator.or_),
+    ("logical_not", _ONE, Typing.LOGICAL, operator.not_),
+    ("binary_select", (*_PAIR, "mask"), Typing.SELECT, lambda a, b, mask: a if mask else b),
+    ("to_float", _ONE, Typing.TO_FLOAT, float),
+    ("to_int", _ONE, Typing.TO_INT, int),
 )
 
 #: A conversion is cuDNN's identity with another type of result.

@@ -149,8 +149,8 @@ def lift(builder: Builder, value: object, place: str) -> Symbol:
         if value.builder is not builder:
             raise TypeError(f"{place}: a value of another call of score_mod is used in this one")
         return value
-    if isinstance(value, bool):
-        return Symbol(builder, builder.constant(value))
+    if isinstance(value, bool) or _is_numpy_bool(value):
+        return Symbol(builder, builder.constant(bool(value)))
     if isinstance(value, numbers.Integral):
         return Symbol(builder, builder.constant(int(value)))
     if isinstance(value, numbers.Real):
@@ -159,6 +159,12 @@ def lift(builder: Builder, value: object, place: str) -> Symbol:
         f"{place}: {type(value).__name__} is no operand of score_mod; pass arrays and numbers "
         f"that change from call to call in score_mod_args"
     )
+
+
+def _is_numpy_bool(value: object) -> bool:
+    """Told by its dtype: NumPy registers the type with none of ``numbers``."""
+    dtype = getattr(value, "dtype", None)
+    return getattr(value, "ndim", None) == 0 and str(dtype) == "bool"
 
 
 def check_data_type(data_type: object, allowed: tuple[Type, ...]) -> None:

@@ -18,13 +18,14 @@ def seq_lens(name: str, given: object, batch: int, *, may_be_scalar: bool = Fals
     Raises:
         TypeError, ValueError: not int32 or int64, or not one for each sequence.
     """
-    array = _integers(name, given)
+    axes = f"[{batch}], one of each sequence"
+    if may_be_scalar:
+        axes = f"{axes}, or []"
+    array = _integers(name, given, axes)
     if may_be_scalar and array.ndim == 0:
         array = array[None]
     if array.shape != (batch,):
-        raise ValueError(
-            f"{name} has shape {list(array.shape)}; expected [{batch}], one of each sequence"
-        )
+        raise ValueError(f"{name} has shape {list(array.shape)}; expected {axes}")
     return array
 
 
@@ -38,7 +39,7 @@ def cu_seqlens(name: str, given: object, batch: int | None = None) -> Array:
     Raises:
         TypeError, ValueError: not int32 or int64, or of the wrong shape.
     """
-    array = _integers(name, given)
+    array = _integers(name, given, "[sequences + 1]")
     if array.ndim != 1 or array.shape[0] == 0:
         raise ValueError(f"{name} has shape {list(array.shape)}; expected [sequences + 1]")
     if batch is not None and array.shape[0] != batch + 1:
@@ -54,16 +55,15 @@ def page_table(name: str, given: object, batch: int) -> Array:
     Raises:
         TypeError, ValueError: not int32 or int64, or of the wrong shape.
     """
-    array = _integers(name, given)
+    axes = f"[{batch}, pages of a sequence]"
+    array = _integers(name, given, axes)
     if array.ndim != 2 or array.shape[0] != batch:
-        raise ValueError(
-            f"{name} has shape {list(array.shape)}; expected [{batch}, pages of a sequence]"
-        )
+        raise ValueError(f"{name} has shape {list(array.shape)}; expected {axes}")
     return array
 
 
-def _integers(name: str, given: object) -> Array:
-    array = convert.array(name, given)
+def _integers(name: str, given: object, axes: str) -> Array:
+    array = convert.array(name, given, f"int32 or int64 {axes}")
     if array.dtype not in (jnp.int32, jnp.int64):
         raise TypeError(f"{name} has dtype {array.dtype}; expected int32 or int64")
     return array.astype(jnp.int32)

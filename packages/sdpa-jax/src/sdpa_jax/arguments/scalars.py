@@ -11,7 +11,7 @@ import numpy as np
 from sdpa_core import Alignment, Band, flag
 
 
-def number(name: str, given: object) -> float:
+def number(name: str, given: object, expected: str = "a concrete number") -> float:
     """A number that is known while tracing: plans and caches are made for its value.
 
     Raises:
@@ -28,20 +28,20 @@ def number(name: str, given: object) -> float:
     if isinstance(given, jax.Array | np.ndarray | np.generic) and np.ndim(given) == 0:
         given = given.item()
     if isinstance(given, bool) or not isinstance(given, numbers.Real):
-        raise TypeError(f"{name} is {type(given).__name__}; expected a concrete number")
+        raise TypeError(f"{name} is a {type(given).__name__}; expected {expected}")
     try:
         return float(given)
     except OverflowError:
         raise ValueError(f"{name} = {given}; expected a finite number") from None
 
 
-def float32(name: str, given: object) -> float:
+def float32(name: str, given: object, expected: str = "a concrete number") -> float:
     """A concrete number that is finite in float32, the type that kernels are given.
 
     Raises:
         TypeError, ValueError: it is none.
     """
-    value = number(name, given)
+    value = number(name, given, expected)
     if not math.isfinite(value) or abs(value) >= 2.0**128:
         raise ValueError(f"{name} = {given}; expected a number that is finite in float32")
     return value
@@ -61,8 +61,8 @@ def softcap(given: object) -> float | None:
     return cap
 
 
-def count(name: str, given: object) -> int:
-    """A number of tokens, at least 0, known while tracing.
+def count(name: str, given: object, expected: str = "an int, in tokens") -> int:
+    """A number of tokens, at least 0, known while tracing: an int, of Python, NumPy or JAX.
 
     Raises:
         TypeError, ValueError: it is none.
@@ -72,9 +72,9 @@ def count(name: str, given: object) -> int:
     if isinstance(given, jax.Array | np.ndarray | np.generic) and np.ndim(given) == 0:
         given = given.item()
     if isinstance(given, bool) or not isinstance(given, numbers.Integral):
-        raise TypeError(f"{name} is {given!r}; expected an int")
+        raise TypeError(f"{name} is a {type(given).__name__}; expected {expected}")
     if given < 0:
-        raise ValueError(f"{name} = {given}; expected a number of tokens, at least 0")
+        raise ValueError(f"{name} = {given}; expected at least 0 tokens")
     return int(given)
 
 
@@ -120,8 +120,10 @@ def local_window(given: object, is_causal: bool) -> object:
     if given is None:
         return None
     name = "local_window_size"
-    pair = given if isinstance(given, tuple | list) else (given, given)
-    left, right = _window(name, pair)
+    if isinstance(given, tuple | list):
+        left, right = _window(name, given)
+    else:
+        left = right = count(name, given, "an int, in tokens, a pair of such, or None")
     return left, 0 if is_causal else right
 
 
@@ -129,6 +131,9 @@ def _window(name: str, given: object) -> tuple[int | None, int | None]:
     if given is None:
         return None, None
     if not isinstance(given, tuple | list) or len(given) != 2:
-        raise TypeError(f"{name} is {given!r}; expected a pair (left, right)")
-    left, right = (None if bound is None else count(name, bound) for bound in given)
+        raise TypeError(f"{name} is {given!r}; expected a pair (left, right), in tokens, or None")
+    left, right = (
+        None if bound is None else count(f"{name}[{i}]", bound, "an int, in tokens, or None")
+        for i, bound in enumerate(given)
+    )
     return left, right

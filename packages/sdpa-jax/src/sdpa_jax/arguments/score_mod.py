@@ -49,7 +49,7 @@ def function(
             What a callback raises reaches the caller as it is.
     """
     if not isinstance(args, tuple | list):
-        raise TypeError(f"score_mod_args is {type(args).__name__}; expected a tuple")
+        raise TypeError(f"score_mod_args is a {type(args).__name__}; expected a tuple")
     if score_mod is None:
         for name, given in (("score_mod_bprop", bprop is not None), ("score_mod_args", len(args))):
             if given:
@@ -57,7 +57,7 @@ def function(
         return Function()
     for name, callback in (("score_mod", score_mod), ("score_mod_bprop", bprop)):
         if callback is not None and not callable(callback):
-            raise TypeError(f"{name} is {type(callback).__name__}; expected a function")
+            raise TypeError(f"{name} is a {type(callback).__name__}; expected a function")
     operands = [_operand(f"score_mod_args[{i}]", x, pairs) for i, x in enumerate(args)]
     described = [
         ScalarArg() if isinstance(x, float) else TensorArg(convert.dtype_of(x), x.shape)
@@ -80,7 +80,7 @@ def function(
 def _operand(name: str, given: Any, pairs: Shape) -> Array | float:
     is_array = isinstance(given, jax.Array | np.ndarray) or hasattr(given, "__jax_array__")
     if not is_array:
-        return float32(name, given)
+        return float32(name, given, "a concrete number or an array")
     array = convert.array(name, given)
     if array.dtype not in _TYPES:
         raise TypeError(f"{name} has dtype {array.dtype}; expected {TENSOR_TYPES}")

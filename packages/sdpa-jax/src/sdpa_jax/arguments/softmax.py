@@ -28,12 +28,13 @@ def softmax(given: object, sink: object, query: Array) -> tuple[Softmax, Array |
         return kind, None
     if kind is Softmax.OFF_BY_ONE:
         raise ValueError("softmax = 'off_by_one' is a sink of 0; expected no sink beside it")
-    array = convert.array("sink", sink)
+    heads = query.shape[-2]
+    axes = f"[{heads}], of each head"
+    array = convert.array("sink", sink, f"floating point {axes}")
     if not jnp.issubdtype(array.dtype, jnp.floating):
         raise TypeError(f"sink has dtype {array.dtype}; expected floating-point numbers")
-    heads = query.shape[-2]
     if array.shape != (heads,):
-        raise ValueError(f"sink has shape {list(array.shape)}; expected [{heads}], of each head")
+        raise ValueError(f"sink has shape {list(array.shape)}; expected {axes}")
     return Softmax.LEARNABLE, array.astype(convert.accumulation_type(query.dtype))
 
 

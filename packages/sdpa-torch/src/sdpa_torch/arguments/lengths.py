@@ -7,20 +7,16 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from .operands import tensor
+from .operands import shape, tensor
 
 
 def lengths_of(name: str, given: Any, beside: Tensor, batch: int) -> Tensor | None:
     """int32 ``[B]``, in tokens."""
     if given is None:
         return None
-    lengths = _integers(name, tensor(name, given, beside))
-    if tuple(lengths.shape) != (batch,):
-        raise ValueError(
-            f"{name} has shape {list(lengths.shape)}; expected one length for each sequence, "
-            f"[{batch}]"
-        )
-    return lengths
+    axes = "one length for each sequence"
+    lengths = _integers(name, given, beside, axes, (batch,))
+    return shape(name, lengths, (batch,), axes=axes)
 
 
 def full_lengths(batch: int, tokens: int, beside: Tensor) -> Tensor:
@@ -30,9 +26,7 @@ def full_lengths(batch: int, tokens: int, beside: Tensor) -> Tensor:
 
 def cumulative(name: str, given: Any) -> Tensor:
     """``cu_seqlens``: int32 ``[B + 1]``. Its values stay on the device, unread."""
-    if not isinstance(given, Tensor):
-        raise TypeError(f"{name} is a {type(given).__name__}; expected a torch.Tensor")
-    cu_seqlens = _integers(name, given)
+    cu_seqlens = _integers(name, given, given, "[B + 1]")
     if cu_seqlens.dim() != 1 or cu_seqlens.shape[0] < 1:
         raise ValueError(f"{name} has shape {list(cu_seqlens.shape)}; expected [B + 1]")
     return cu_seqlens
@@ -40,7 +34,7 @@ def cumulative(name: str, given: Any) -> Tensor:
 
 def page_table(name: str, given: Any, beside: Tensor, batch: int) -> Tensor:
     """Numbers of pages, int32 ``[B, pages of a sequence]``."""
-    table = _integers(name, tensor(name, given, beside))
+    table = _integers(name, given, beside, "[B, pages of a sequence]")
     if table.dim() != 2 or table.shape[0] != batch:
         raise ValueError(
             f"{name} has shape {list(table.shape)}; expected [B, pages of a sequence], here "
@@ -49,8 +43,9 @@ def page_table(name: str, given: Any, beside: Tensor, batch: int) -> Tensor:
     return table
 
 
-def _integers(name: str, given: Tensor) -> Tensor:
+def _integers(name: str, given: Any, beside: Any, axes: str, *shapes: tuple[int, ...]) -> Tensor:
     """What cuDNN reads, int32, of int32 or int64; converted on the device."""
-    if given.dtype not in (torch.int32, torch.int64):
-        raise TypeError(f"{name} has dtype {given.dtype}; expected torch.int32 or torch.int64")
-    return given.to(torch.int32)
+    integers = tensor(name, given, beside, f"int32 or int64, {axes}", *shapes)
+    if integers.dtype not in (torch.int32, torch.int64):
+        raise TypeError(f"{name} has dtype {integers.dtype}; expected torch.int32 or torch.int64")
+    return integers.to(torch.int32)

@@ -21,7 +21,7 @@ from sdpa_core.score_mod import (
 
 from ..convert import dtype_of
 from .numbers import float32
-from .operands import tensor
+from .operands import shape, tensor
 
 _SOFTMAX = {str(kind): kind for kind in Softmax}
 
@@ -37,12 +37,11 @@ def softmax_of(softmax: Any, sink: Any, query: Tensor) -> tuple[Softmax, Tensor 
         return kind, None
     if kind is Softmax.OFF_BY_ONE:
         raise ValueError("sink is given with softmax = 'off_by_one', whose sink is 0; drop one")
-    given = tensor("sink", sink, query)
     heads = query.shape[1]
+    given = tensor("sink", sink, query, "floating point [Hq]", (heads,))
     if not given.is_floating_point():
         raise TypeError(f"sink has dtype {given.dtype}; expected a floating-point type")
-    if tuple(given.shape) != (heads,):
-        raise ValueError(f"sink has shape {list(given.shape)}; expected [Hq], here [{heads}]")
+    shape("sink", given, (heads,), axes="[Hq]")
     wide = torch.float64 if query.dtype == torch.float64 else torch.float32
     return Softmax.LEARNABLE, given.to(wide)
 
@@ -101,21 +100,21 @@ def _argument(number: int, given: Any, query: Tensor, logits: tuple[int, ...]) -
     """A number, or a tensor of rank 4."""
     name = f"score_mod_args[{number}]"
     if not isinstance(given, Tensor):
-        return float32(name, given)
-    given = tensor(name, given, query)
+        return float32(name, given, "a number or a torch.Tensor")
+    given = tensor(name, given, query, TENSOR_TYPES)
     if given.dtype not in _AUXILIARY:
         raise TypeError(f"{name} has dtype {given.dtype}; expected {TENSOR_TYPES}")
     if given.requires_grad:
         raise ValueError(f"{name} requires a gradient; it gets none: detach() it")
-    shape = (1,) * (len(logits) - given.dim()) + tuple(given.shape)
-    if len(shape) != len(logits) or any(
-        ours not in (1, theirs) for ours, theirs in zip(shape, logits, strict=True)
+    rank_4 = (1,) * (len(logits) - given.dim()) + tuple(given.shape)
+    if len(rank_4) != len(logits) or any(
+        ours not in (1, theirs) for ours, theirs in zip(rank_4, logits, strict=True)
     ):
         raise ValueError(
             f"{name} has shape {list(given.shape)}, which does not broadcast to the logits, "
             f"{list(logits)}"
         )
-    return cast(Tensor, given.reshape(shape))
+    return cast(Tensor, given.reshape(rank_4))
 
 
 _AUXILIARY = (torch.float32, torch.float16, torch.bfloat16, torch.int32)

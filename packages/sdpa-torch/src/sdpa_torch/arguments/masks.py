@@ -10,7 +10,8 @@ from torch import Tensor
 
 from sdpa_core import Alignment, Band, flag
 
-from .operands import tensor
+from .numbers import count
+from .operands import shape, tensor
 
 #: The corner matters to a band without bounds too: ALiBi measures from the diagonal.
 _FULL = {str(alignment): Band(alignment=alignment) for alignment in Alignment}
@@ -39,14 +40,11 @@ def band_of(is_causal: bool, causal_alignment: str, window: Any = None) -> Band:
 def _bounds(window: Any) -> tuple[int | None, int | None]:
     if not isinstance(window, tuple | list) or len(window) != 2:
         raise TypeError(f"window is {window!r}; expected (left, right), in tokens, or None")
-    for bound in window:
-        if bound is not None and (isinstance(bound, bool) or not isinstance(bound, int)):
-            raise TypeError(f"window is {window!r}; a bound is an int, in tokens, or None")
-        if bound is not None and bound < 0:
-            raise ValueError(
-                f"window = {window!r}; a bound is at least 0, or None for an unbounded side"
-            )
-    return window[0], window[1]
+    left, right = (
+        None if bound is None else count(f"window[{number}]", bound, "an int, in tokens, or None")
+        for number, bound in enumerate(window)
+    )
+    return left, right
 
 
 def bias_of(attn_mask: Any, query: Tensor, key: Tensor, leading: tuple[int, ...]) -> Tensor | None:
@@ -62,9 +60,9 @@ def bias_of(attn_mask: Any, query: Tensor, key: Tensor, leading: tuple[int, ...]
     """
     if attn_mask is None:
         return None
-    given = tensor("attn_mask", attn_mask, query)
-    bias = _added(given, query)
     full = (*leading, query.shape[2], key.shape[2])
+    given = tensor("attn_mask", attn_mask, query, "bools or numbers, broadcastable to logits", full)
+    bias = _added(given, query)
     if bias.dim() > len(full) or any(
         ours not in (1, theirs)
         for ours, theirs in zip(reversed(bias.shape), reversed(full), strict=False)
@@ -113,17 +111,19 @@ def _last_three(shape: tuple[int, ...]) -> tuple[int, ...]:
 
 def slopes_of(alibi: Any, query: Tensor, batch: int) -> tuple[bool, Tensor | None]:
     """Whether the standard slopes are wanted, or the caller's, float32 ``[1 or B, Hq, 1, 1]``."""
-    if not isinstance(alibi, Tensor):
-        return flag("alibi", alibi), None
-    slopes = tensor("alibi", alibi, query)
     heads = query.shape[1]
+    if not isinstance(alibi, Tensor):
+        try:
+            return flag("alibi", alibi), None
+        except TypeError:
+            raise TypeError(
+                f"alibi is a {type(alibi).__name__}; expected True or False, or slopes, a "
+                f"torch.Tensor [Hq] or [B, Hq], here [{heads}] or [{batch}, {heads}]"
+            ) from None
+    slopes = tensor("alibi", alibi, query, "slopes")
     if not slopes.is_floating_point():
         raise TypeError(f"alibi has dtype {slopes.dtype}; slopes are floating-point numbers")
-    if tuple(slopes.shape) not in ((heads,), (batch, heads)):
-        raise ValueError(
-            f"alibi has shape {list(slopes.shape)}; expected slopes [Hq] or [B, Hq], here "
-            f"[{heads}] or [{batch}, {heads}]"
-        )
+    shape("alibi", slopes, (heads,), (batch, heads), axes="slopes [Hq] or [B, Hq]")
     if slopes.requires_grad:
         raise ValueError("alibi requires a gradient; slopes have none: detach() them")
     return False, slopes.to(torch.float32).reshape(-1, heads, 1, 1)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import operator
 from numbers import Real
 from typing import Any
 
@@ -47,33 +48,53 @@ def dropout_of(dropout_p: Any) -> float:
     return probability
 
 
-def number(name: str, given: Any) -> float:
-    """A real number as a float.
+def number(name: str, given: Any, expected: str = "a number") -> float:
+    """A real number, of Python or NumPy, as a float.
 
     Raises:
-        TypeError: it is none, but a tensor, say.
+        TypeError: it is none, but a tensor, say, which would wait for its device.
         ValueError: it is too large for a float.
     """
+    if not isinstance(given, Real) and _is_scalar(given):
+        given = given.item()
     if isinstance(given, bool) or not isinstance(given, Real):
-        raise TypeError(f"{name} is a {type(given).__name__}; expected a number")
+        raise TypeError(f"{name} is a {type(given).__name__}; expected {expected}")
     try:
         return float(given)
     except OverflowError:
         raise ValueError(f"{name} = {given}; expected a finite number") from None
 
 
-def count(name: str, given: Any) -> int:
-    """A number of tokens that is known on the host."""
-    if isinstance(given, bool) or not isinstance(given, int | torch.SymInt):
-        raise TypeError(f"{name} is a {type(given).__name__}; expected an int, in tokens")
-    if given < 0:
+def _is_scalar(given: Any) -> bool:
+    """NumPy's arrays without axes, and its scalars of types that Python lacks."""
+    return getattr(given, "ndim", None) == 0 and not isinstance(given, torch.Tensor)
+
+
+def count(name: str, given: Any, expected: str = "an int, in tokens") -> int:
+    """A number of tokens that is known on the host: an int, of Python or NumPy."""
+    found = _int(given)
+    if found is None:
+        raise TypeError(f"{name} is a {type(given).__name__}; expected {expected}")
+    if found < 0:
         raise ValueError(f"{name} = {given}; expected at least 0 tokens")
-    return given  # type: ignore[return-value]
+    return found
 
 
-def float32(name: str, given: Any) -> float:
+def _int(given: Any) -> int | None:
+    """An int; None if it is none. Tensors, which would wait for their device, are none."""
+    if isinstance(given, bool | torch.Tensor):
+        return None
+    if isinstance(given, int | torch.SymInt):
+        return given  # type: ignore[return-value]
+    try:
+        return operator.index(given)
+    except TypeError:
+        return None
+
+
+def float32(name: str, given: Any, expected: str = "a number") -> float:
     """A number that is finite in float32."""
-    value = number(name, given)
+    value = number(name, given, expected)
     if not math.isfinite(value) or abs(value) >= 2.0**128:
         raise ValueError(f"{name} = {given}; expected a number that is finite in float32")
     return value

@@ -39,10 +39,18 @@ def _autocast(tensor: Tensor, dtype: torch.dtype) -> Tensor:
     return tensor.to(dtype) if eligible else tensor
 
 
-def tensor(name: str, given: Any, beside: Tensor) -> Tensor:
-    """A further operand, if it is a strided tensor on the device of the others."""
+def tensor(name: str, given: Any, beside: Tensor, form: str, *shapes: tuple[int, ...]) -> Tensor:
+    """A further operand, if it is a strided tensor on the device of the others.
+
+    Args:
+        form: its type and axes in words, for who passes something else.
+        shapes: what these axes are in this call. Put into words only for an error: a length in a
+            text is a constant to torch.compile.
+    """
     if not isinstance(given, Tensor):
-        raise TypeError(f"{name} is a {type(given).__name__}; expected a torch.Tensor")
+        raise TypeError(
+            f"{name} is a {type(given).__name__}; expected a torch.Tensor, {form}{_here(shapes)}"
+        )
     if given.is_nested or given.layout is not torch.strided:
         raise TypeError(f"{name} is nested or has layout {given.layout}; expected a strided tensor")
     if given.device != beside.device:
@@ -62,10 +70,15 @@ def times(query: Tensor, factor: float) -> Tensor:
 
 def shape(name: str, given: Tensor, *expected: tuple[int, ...], axes: str) -> Tensor:
     """``given``, if its shape is one of those expected; ``axes`` tells them in words."""
-    if tuple(given.shape) not in expected:
-        options = " or ".join(str(list(one)) for one in expected)
-        raise ValueError(f"{name} has shape {list(given.shape)}; expected {axes}, here {options}")
+    # Not ``in``: torch.compile finds no tuple of symbolic lengths in another.
+    if not any(tuple(given.shape) == one for one in expected):
+        raise ValueError(f"{name} has shape {list(given.shape)}; expected {axes}{_here(expected)}")
     return given
+
+
+def _here(shapes: tuple[tuple[int, ...], ...]) -> str:
+    """What axes are in this call."""
+    return ", here " + " or ".join(str(list(shape)) for shape in shapes) if shapes else ""
 
 
 def layout_of(layout: Any) -> str:

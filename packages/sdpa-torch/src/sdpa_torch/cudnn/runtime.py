@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from sdpa_core import AttentionProblem, DeviceSpec, Direction, Plan
-from sdpa_core.cudnn.probe import plan_or_refusal
+from sdpa_core.cudnn.probe import plan_or_refusal, plan_that_loads
 from sdpa_core.errors import SdpaEnvironmentError
 
 #: ``execute(operands in ascending uid, host scalars, workspace, stream)``.
@@ -34,7 +34,12 @@ class NativeRuntime:
     """cuDNN through its frontend, launched by sdpa-ffi."""
 
     def plan(self, problem: AttentionProblem, spec: DeviceSpec, direction: Direction) -> Plan | str:
-        return plan_or_refusal(problem, spec, direction)
+        if spec.ordinal is None:
+            return plan_or_refusal(problem, spec, direction)
+        # Loaded here already, where a plan of the store that the executor refuses can be replaced;
+        # the executor keeps what it has loaded.
+        where = torch.device("cuda", spec.ordinal)
+        return plan_that_loads(problem, spec, direction, lambda plan: self.load(plan, where))
 
     def load(self, plan: Plan, where: torch.device) -> Execute:
         execute: Execute = executor().load(plan.container, device=where.index).execute

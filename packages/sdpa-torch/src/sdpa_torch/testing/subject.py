@@ -23,8 +23,9 @@ from sdpa_core.testing import Case, DropoutState, Inputs, Placed, Result, place_
 from .. import rng
 from ..convert import DTYPES, TORCH_DTYPES, is_regular
 from ..functional import scaled_dot_product_attention
+from ..packing import SequenceLayout
 from ..paged import paged_attention
-from ..varlen import SequenceLayout, varlen_attention
+from ..varlen import varlen_attention
 
 #: What every call with dropout is computed from.
 _SEED = 0x123456789ABCDEF

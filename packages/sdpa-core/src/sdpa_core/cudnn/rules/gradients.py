@@ -18,7 +18,10 @@ def deterministic(problem: AttentionProblem, device: DeviceSpec, direction: Dire
         return
     if family in (8, 12) and problem.is_packed:
         yield Unsupported(
-            "deterministic", True, f"False with packed sequences on compute capability {family}.x"
+            "deterministic",
+            True,
+            f"False with packed sequences on compute capability {family}.x",
+            "deterministic=False, or pad the sequences",
         )
     if family == 10:
         yield from needs(device, 91800, "deterministic gradients on compute capability 10.x")

@@ -19,21 +19,38 @@ def bottom_right(problem: AttentionProblem, device: DeviceSpec, direction: Direc
     band = problem.band
     if band.alignment is not Alignment.BOTTOM_RIGHT or band.right is None or problem.is_flex:
         return
-    others = {
-        "bias": problem.bias is not None,
-        "alibi": problem.alibi,
-        "dropout_p": problem.dropout_p > 0,
-    }
-    for name, given in others.items():
-        if given:
-            yield Unsupported(name, "given", f"none with the mask {band}", "align it top_left")
+    without = f"none with the mask {band}"
+    if problem.bias is not None:
+        got = "given (as bias, mask or attn_mask)"
+        yield Unsupported(
+            "bias", got, without, f"hide the same keys with the bias alone{_OR_ALIGN}"
+        )
+    if problem.alibi:
+        yield Unsupported("alibi", True, without, f"{_slopes(problem)}{_OR_ALIGN}")
+    if problem.dropout_p > 0:
+        yield Unsupported("dropout_p", problem.dropout_p, without, f"dropout_p=0{_OR_ALIGN}")
+
+
+_OR_ALIGN = ", or causal_alignment='top_left' if that is meant"
 
 
 def alibi(problem: AttentionProblem, device: DeviceSpec, direction: Direction) -> Reasons:
     """cuDNN's own ALiBi is for masks that end at the diagonal; functions of logits have ours."""
     if problem.alibi and not problem.is_flex and problem.band.right != 0:
-        given = f"True with the mask {problem.band}"
-        yield Unsupported("alibi", given, "a causal mask", "give slopes instead")
+        got = f"True with the mask {problem.band}"
+        yield Unsupported("alibi", got, "a causal mask", _slopes(problem))
+
+
+def _slopes(problem: AttentionProblem) -> str:
+    """The way round: slopes that are given become a function of the logits, with any mask.
+
+    Such a function has neither packed sequences, nor pages, nor, so far, a bias with a gradient.
+    """
+    first = ""
+    if problem.paged is not None or problem.is_packed:
+        first = "dense operands with lengths, and "
+    last = " and a bias without a gradient" if problem.bias_grad else ""
+    return f"{first}alibi=slopes, a tensor of sdpa_core.alibi.alibi_slopes({problem.heads}){last}"
 
 
 def bias(problem: AttentionProblem, device: DeviceSpec, direction: Direction) -> Reasons:

@@ -7,11 +7,15 @@ from collections.abc import Callable, Iterator
 from ...device import DeviceSpec, format_version
 from ...problem import AttentionProblem, Direction
 from ...reasons import Unsupported
+from ..packages import pip_install
 
 Reasons = Iterator[Unsupported]
 Rule = Callable[[AttentionProblem, DeviceSpec, Direction], Reasons]
 
-UPGRADE = "pip install -U nvidia-cudnn-cu13"
+
+def upgrade() -> str:
+    """What to change where a newer cuDNN does it."""
+    return pip_install("-U {cudnn}")
 
 
 def older(device: DeviceSpec, version: int) -> bool:
@@ -26,5 +30,5 @@ def needs(device: DeviceSpec, version: int, feature: str) -> Reasons:
             "cuDNN",
             format_version(device.cudnn_version or 0),
             f">= {format_version(version)} for {feature}",
-            UPGRADE,
+            upgrade(),
         )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ...device import DeviceSpec
+from ...paged import INFERENCE_ONLY
 from ...problem import AttentionProblem, Direction
 from ...ragged import token_bucket
 from ...reasons import Unsupported
@@ -48,8 +49,11 @@ def paged(problem: AttentionProblem, device: DeviceSpec, direction: Direction) -
     if problem.paged is None:
         return
     if direction is Direction.BACKWARD:
-        yield Unsupported("page_table", "given", "contiguous keys in training")
+        yield INFERENCE_ONLY
     if problem.is_flex:
         yield Unsupported(
-            "page_table", "given", "contiguous keys with softcap, score_mod or ALiBi slopes"
+            "page_table",
+            "given",
+            "contiguous keys with softcap, score_mod or ALiBi slopes",
+            "gather the pages and call varlen_attention",
         )

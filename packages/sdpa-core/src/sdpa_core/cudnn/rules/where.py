@@ -6,7 +6,7 @@ from ...device import DeviceSpec, format_version
 from ...problem import AttentionProblem, Direction
 from ...reasons import Unsupported
 from ..known_bad import Remedy, faults
-from .rule import UPGRADE, Reasons, needs
+from .rule import Reasons, needs, upgrade
 
 #: Older ones have limits of their own that nobody could check here (head dims, a single query with
 #: a band, windows with a bias), and 9.10.0 and 9.10.1 are wrong (cudnn-frontend 1.32,
@@ -31,14 +31,21 @@ def released_faults(problem: AttentionProblem, device: DeviceSpec, direction: Di
 
     Of a cuDNN that is not known only what is wrong in every version.
     """
-    for row in faults(problem, device, direction):
-        known = device.cudnn_version is not None or row.affects_all
-        if row.remedy is not Remedy.REFUSE or not known:
-            continue
-        need = f">= {format_version(row.fixed)}" if row.fixed else "a version without this fault"
+    version = device.cudnn_version
+    found = [
+        row
+        for row in faults(problem, device, direction)
+        if row.remedy is Remedy.REFUSE and (version is not None or row.affects_all)
+    ]
+    # Last what stays after an upgrade.
+    for row in sorted(found, key=lambda row: row.fixed is None):
+        if row.fixed is None:
+            need = f"a version without this fault, but none is known: {row.name}"
+        else:
+            need = f">= {format_version(row.fixed)}: {row.name}"
         yield Unsupported(
             "cuDNN",
-            format_version(device.cudnn_version) if device.cudnn_version else "any version",
-            f"{need}: {row.name} ({row.source})",
-            row.change or (UPGRADE if row.fixed else ""),
+            "any version" if version is None else format_version(version),
+            f"{need} ({row.source})",
+            row.change or upgrade(),
         )

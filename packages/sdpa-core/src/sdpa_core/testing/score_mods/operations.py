@@ -10,22 +10,23 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ..logits import Array, At
 from .case import ScoreModCase
 
-_Slope = Callable[[Array], Array]
+_Elementwise = Callable[[Array], NDArray[Any]]
 
 
 def _of_score(
-    callback: Callable[[Any, Any], Any], value: Callable[[Array], Array], slope: _Slope
+    callback: Callable[[Any, Any], Any], value: _Elementwise, slope: _Elementwise
 ) -> ScoreModCase:
     """A function that looks at nothing but the logit."""
     return ScoreModCase(callback, lambda s, at: value(s), lambda s, at: slope(s))
 
 
 def _of_position(
-    callback: Callable[[Any, Any], Any], visible: Callable[[Array, At], Array]
+    callback: Callable[[Any, Any], Any], visible: Callable[[Array, At], NDArray[Any]]
 ) -> ScoreModCase:
     """Logits where ``visible``, a quarter of them elsewhere; the score of a pair of tokens."""
 
@@ -54,7 +55,7 @@ def _sigmoid(s: Array) -> Array:
     return 1 / (1 + np.exp(-s))
 
 
-def _constant(number: float) -> _Slope:
+def _constant(number: float) -> _Elementwise:
     return lambda s: np.full_like(s, number)
 
 

@@ -1,0 +1,1 @@
+"""Faults that a plan store meets, made on purpose."""
