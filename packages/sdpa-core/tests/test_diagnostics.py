@@ -277,8 +277,8 @@ def test_ways_round_faults_are_told_of_the_directions_that_are_run(
 def test_notes_tell_of_faults_that_the_graph_meets(make_problem: MakeProblem) -> None:
     """A sink makes two rows of a single query: keys are not split then, nor plans left out."""
     single = replace(make_problem(sq=1, training=False), deterministic=True, return_lse=True)
-    assert "next to no workspace" in " ".join(notes(single, H200))
-    assert "next to no workspace" not in " ".join(
+    assert "do not split the keys" in " ".join(notes(single, H200))
+    assert "do not split the keys" not in " ".join(
         notes(replace(single, softmax=Softmax.LEARNABLE), H200)
     )
 

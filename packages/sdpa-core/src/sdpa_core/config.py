@@ -31,12 +31,21 @@ class Settings:
             ``SDPA_WORKSPACE_SHARE``. cuDNN's workspace can grow with the square of the sequence
             length (deterministic backward on Hopper: 2 GB at B 2, H 8, S 8192).
         log: what is written to stderr, from ``SDPA_LOG`` (comma separated): ``plans``.
+        plan_store: whether plans are kept on disk, from ``SDPA_PLAN_STORE`` (``on``, ``off``).
+        cache_dir: the folder of the store, from ``SDPA_CACHE_DIR``; empty means ``sdpa`` in the
+            user's folder for caches.
+        cache_bytes: size of the store beyond which plans are removed, from ``SDPA_CACHE_BYTES``.
+        plan_packs: read-only folders of plans, from ``SDPA_PLAN_PACKS`` (separated like ``PATH``).
     """
 
     backends: tuple[str, ...] = ()
     fallback: Fallback = Fallback.WARN
     workspace_share: float = 0.25
     log: tuple[str, ...] = ()
+    plan_store: bool = True
+    cache_dir: str = ""
+    cache_bytes: int = 1 << 30
+    plan_packs: tuple[str, ...] = ()
 
 
 #: What ``SDPA_LOG`` may name.
@@ -57,6 +66,10 @@ def read(environ: Mapping[str, str]) -> Settings:
         fallback=_fallback(environ.get("SDPA_FALLBACK", Fallback.WARN)),
         workspace_share=_share(environ.get("SDPA_WORKSPACE_SHARE", "0.25")),
         log=_log(environ.get("SDPA_LOG", "")),
+        plan_store=_switch("SDPA_PLAN_STORE", environ.get("SDPA_PLAN_STORE", "on")),
+        cache_dir=environ.get("SDPA_CACHE_DIR", ""),
+        cache_bytes=_bytes("SDPA_CACHE_BYTES", environ.get("SDPA_CACHE_BYTES", str(1 << 30))),
+        plan_packs=_folders(environ.get("SDPA_PLAN_PACKS", "")),
     )
 
 
@@ -96,6 +109,22 @@ def _share(value: str) -> float:
     if not 0 < share <= 1:
         raise ValueError(f"SDPA_WORKSPACE_SHARE = {value!r}; expected a number in (0, 1]")
     return share
+
+
+def _switch(name: str, value: str) -> bool:
+    if value not in ("on", "off"):
+        raise ValueError(f"{name} = {value!r}; expected on or off")
+    return value == "on"
+
+
+def _bytes(name: str, value: str) -> int:
+    if not (value.isascii() and value.isdigit()):
+        raise ValueError(f"{name} = {value!r}; expected a number of bytes")
+    return int(value)
+
+
+def _folders(value: str) -> tuple[str, ...]:
+    return tuple(folder for folder in value.split(os.pathsep) if folder)
 
 
 @cache

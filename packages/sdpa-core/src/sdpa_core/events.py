@@ -26,6 +26,11 @@ LEVELS = {
     "build": logging.INFO,
     "eviction": logging.INFO,
     "failure": logging.INFO,
+    "store hit": logging.INFO,
+    "store miss": logging.INFO,
+    "store write": logging.INFO,
+    "store eviction": logging.INFO,
+    "store bad": logging.WARNING,
 }
 
 
@@ -35,12 +40,14 @@ class Event:
 
     Attributes:
         kind: ``hit``, ``miss``, ``wait`` (for another thread's build), ``build``, ``eviction`` or
-            ``failure``.
-        key: the plan's key.
+            ``failure``; of the store on disk: ``store hit``, ``store miss``, ``store write``,
+            ``store eviction``, and ``store bad`` for what it cannot use or cannot do.
+        key: the plan's key; empty if it is about a whole folder.
         label: what it is for, if the one who asked said so.
-        seconds: how long the build took; None for other kinds.
+        seconds: how long the build, or reading or writing the store took; None for other kinds.
         stages: seconds of each stage of the build, in the order in which they began.
         error: why it failed.
+        reason: of events of the store: which file, and what about it.
     """
 
     kind: str
@@ -49,9 +56,10 @@ class Event:
     seconds: float | None = None
     stages: dict[str, float] = field(default_factory=dict)
     error: BaseException | None = None
+    reason: str = ""
 
     def __str__(self) -> str:
-        text = f"{self.kind} {self.key[:12]}"
+        text = f"{self.kind} {self.key[:12]}".rstrip()
         if self.seconds is not None:
             text += f" {_milliseconds(self.seconds)}"
         if self.stages:
@@ -59,6 +67,8 @@ class Event:
             text += f" ({', '.join(parts)})"
         if self.label:
             text += f" {self.label}"
+        if self.reason:
+            text += f": {self.reason}"
         return text if self.error is None else f"{text}: {type(self.error).__name__}: {self.error}"
 
 

@@ -25,6 +25,10 @@ def deterministic(problem: AttentionProblem, device: DeviceSpec, direction: Dire
         )
     if family == 10:
         yield from needs(device, 91800, "deterministic gradients on compute capability 10.x")
+        if problem.bias is not None or problem.is_flex:
+            # The kernels do not compile: cuDNN 9.19, 9.21 and 9.22, but 9.23 (built without a GPU).
+            what = "deterministic gradients with a bias or a function of the logits"
+            yield from needs(device, 92300, f"{what} on compute capability 10.x")
         why = "head_dim 256" if only_so else "deterministic gradients"
         yield from _alone(problem, f"with {why} on compute capability 10.x")
 
