@@ -2,7 +2,8 @@
 
 import sys
 from collections.abc import Iterator
-from types import ModuleType
+from dataclasses import replace
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import jax
@@ -11,7 +12,7 @@ import pytest
 
 from sdpa_core import DeviceSpec, NoBackendError, SdpaEnvironmentError, SlowAttentionWarning
 from sdpa_jax import backends, cudnn, dot_product_attention, explain, lowering_device
-from sdpa_jax.cudnn import TARGET
+from sdpa_jax.cudnn import TARGET, runtime
 from sdpa_jax.testing import fake_cudnn
 
 X = jnp.ones((2, 128, 4, 64), jnp.bfloat16)
@@ -219,9 +220,11 @@ class TestRegistration:
                 function,
                 lambda name, _, *, platform: calls.append((name, platform)),
             )
-        cudnn.register_executor.cache_clear()
+        for once in (cudnn.register_executor, runtime.executor):
+            once.cache_clear()
         yield calls
-        cudnn.register_executor.cache_clear()
+        for once in (cudnn.register_executor, runtime.executor):
+            once.cache_clear()
 
     def test_types_come_first_and_once(self, told: list[tuple[str, str]]) -> None:
         cudnn.register_executor()
@@ -233,3 +236,27 @@ class TestRegistration:
         with pytest.raises(SdpaEnvironmentError, match="pip install -U sdpa-jax sdpa-ffi"):
             cudnn.register_executor()
         assert not told
+
+
+class TestPlansOfTheStore:
+    """The executor is given a plan where one that it refuses can still be built again."""
+
+    @pytest.mark.parametrize("ordinal", [0, None])
+    def test_loaded_on_a_device_that_is_there(
+        self, ordinal: int | None, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        asked: list[object] = []
+
+        def plan_that_loads(*call: Any) -> str:
+            call[-1](SimpleNamespace(container=b"a plan"))
+            return "loaded"
+
+        executor = SimpleNamespace(load=lambda plan, device: asked.append((plan, device)))
+        monkeypatch.setattr(runtime, "executor", lambda: executor)
+        monkeypatch.setattr(runtime, "cuda_devices", lambda: ["a device"])
+        monkeypatch.setattr(runtime, "plan_that_loads", plan_that_loads)
+        monkeypatch.setattr(runtime, "plan_or_refusal", lambda *_: "not loaded")
+        spec = replace(DeviceSpec.named("h200"), ordinal=ordinal)
+        with pytest.raises(NoBackendError, match="not loaded" if ordinal is None else "loaded"):
+            runtime.NativeRuntime().plan(None, spec, None)  # type: ignore[arg-type]
+        assert asked == ([] if ordinal is None else [(b"a plan", 0)])

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import cache
+from functools import cache, partial
 from threading import Lock
+from types import ModuleType
 from typing import Protocol
 
 import jax
@@ -20,7 +21,7 @@ from sdpa_core import (
     Plan,
     SdpaEnvironmentError,
 )
-from sdpa_core.cudnn.probe import plan_or_refusal
+from sdpa_core.cudnn.probe import plan_or_refusal, plan_that_loads
 
 from ..device import cuda_devices
 
@@ -59,7 +60,13 @@ class NativeRuntime:
     """cuDNN through its frontend, launched by sdpa-ffi."""
 
     def plan(self, problem: AttentionProblem, spec: DeviceSpec, direction: Direction) -> Plan:
-        found = plan_or_refusal(problem, spec, direction)
+        if spec.ordinal is None or not cuda_devices():
+            found = plan_or_refusal(problem, spec, direction)
+        else:
+            # Loaded here already, where a plan of the store that the executor refuses can be
+            # replaced; XLA then finds it loaded.
+            load = partial(executor().load, device=spec.ordinal)
+            found = plan_that_loads(problem, spec, direction, lambda plan: load(plan.container))
         if isinstance(found, str):
             raise NoBackendError(f"cuDNN refuses this problem: {found}\n{problem}")
         return found
@@ -83,11 +90,8 @@ class NativeRuntime:
 
 
 @cache
-def register_executor() -> None:
-    """Tell XLA of the executor's custom call, once per process and after the CUDA client exists.
-
-    Types come first: XLA looks up a handler's state type when the handler is registered.
-    """
+def executor() -> ModuleType:
+    """sdpa-ffi, which only Linux has and only plans need."""
     try:
         import sdpa_ffi
     except ModuleNotFoundError as error:
@@ -99,7 +103,16 @@ def register_executor() -> None:
             f"sdpa-jax needs executor ABI {_EXECUTOR_ABI}, sdpa-ffi has {sdpa_ffi.EXECUTOR_ABI}. "
             f"Install versions that belong together with: pip install -U sdpa-jax sdpa-ffi"
         )
-    for name, state in sdpa_ffi.xla_types().items():
+    return sdpa_ffi
+
+
+@cache
+def register_executor() -> None:
+    """Tell XLA of the executor's custom call, once per process and after the CUDA client exists.
+
+    Types come first: XLA looks up a handler's state type when the handler is registered.
+    """
+    for name, state in executor().xla_types().items():
         jax.ffi.register_ffi_type(name, state, platform="CUDA")
-    for name, handlers in sdpa_ffi.xla_targets().items():
+    for name, handlers in executor().xla_targets().items():
         jax.ffi.register_ffi_target(name, handlers, platform="CUDA")
