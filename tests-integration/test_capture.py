@@ -58,6 +58,31 @@ def test_capture_and_replay(warm, tokens):
     assert_right(as_bits(results), case)
 
 
+def test_numbers_of_the_host_are_there_at_each_replay():
+    """ALiBi's slopes are copied to the device by each launch.
+
+    cudnn-frontend 1.28 copies from memory that it frees at once; the executor does it itself.
+    """
+    query, key, value = torch.randn(3, 2, 8, 192, 64, device="cuda", dtype=torch.bfloat16)
+
+    def attend():
+        return sdpa_torch.scaled_dot_product_attention(
+            query, key, value, is_causal=True, alibi=True, backend="cudnn"
+        )
+
+    with torch.no_grad():
+        expected = attend()
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            replayed = attend()
+        for _ in range(5):
+            reused = [torch.full((64,), float(i)) for i in range(256)]  # what was freed, if it was
+            replayed.zero_()
+            graph.replay()
+            assert torch.equal(replayed, expected)
+            del reused
+
+
 def test_eager_calls_after_a_cold_capture():
     """What was allocated for the graph is not used by others once the graph is gone."""
     case = replace(CASE, name="after", tokens_q=192, tokens_kv=192, head_dim=80, band=Band())
