@@ -33,13 +33,15 @@ def arguments_of(argv: Sequence[str] | None) -> argparse.Namespace:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """1 if something could not be found out."""
+    """1 if something could not be found out, 2 if there is no such fault."""
     given = arguments_of(argv)
     machine: Machine = Absent(given.dry_run) if given.dry_run else Gpu()
+    chosen = [fault for fault in FAULTS if any(text in fault.name for text in given.only or [""])]
+    if not chosen:
+        print(f"no fault's name contains {' or '.join(given.only)}", file=sys.stderr)
+        return 2
     results = []
-    for fault in sorted(FAULTS, key=lambda fault: fault.breaks_cuda):  # these last
-        if given.only and not any(text in fault.name for text in given.only):
-            continue
+    for fault in sorted(chosen, key=lambda fault: fault.breaks_cuda):  # these last
         start = time.perf_counter()
         results.append((fault, found(fault, machine)))
         seconds = time.perf_counter() - start

@@ -97,6 +97,10 @@ def found(fault: Fault, machine: Machine) -> Finding:
     return Finding(_outcome(fault, machine, remedied=False), remedied)
 
 
+#: What CUDA, and cuDNN, say of memory that was accessed and is nobody's.
+_ILLEGAL = ("illegal memory access", "err 700")
+
+
 def _outcome(fault: Fault, machine: Machine, *, remedied: bool) -> Outcome:
     try:
         shown = fault.show(machine, remedied)
@@ -104,7 +108,7 @@ def _outcome(fault: Fault, machine: Machine, *, remedied: bool) -> Outcome:
         return Outcome(State.REFUSED, str(refusal))
     except Exception as error:  # noqa: BLE001 (a broken cuDNN may fail in any way)
         text = " ".join(str(error).split())[:300]
-        if fault.breaks_cuda and "CUDA" in text:
+        if fault.breaks_cuda and any(words in text for words in _ILLEGAL):
             return Outcome(State.PRESENT, text)
         return Outcome(State.FAILED, f"{type(error).__name__}: {text}")
     if not machine.runs:

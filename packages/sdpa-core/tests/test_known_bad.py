@@ -26,9 +26,11 @@ from sdpa_core.cudnn.known_bad import (
     wants_full_lengths,
     wants_whole_keys,
 )
+from sdpa_core.logits import ScoreMod
 from sdpa_core.paged import Paged
 from sdpa_core.problem import Softmax
 from sdpa_core.ragged import Packed, packed_spec
+from sdpa_core.score_mod import trace
 
 MakeProblem = Callable[..., AttentionProblem]
 FORWARD, BACKWARD = Direction
@@ -249,10 +251,17 @@ def test_r109_packed_backward_with_a_sink(make_problem: MakeProblem, device: Dev
 
 @pytest.mark.parametrize("direction", [FORWARD, BACKWARD])
 def test_functions_of_packed_sequences(make_problem: MakeProblem, direction: Direction) -> None:
-    refused = refusals(packed(make_problem, softcap=30.0), H200, direction)
-    assert "memory of no tensor" in refused
-    assert refusals(make_problem(softcap=30.0, seq_lens_kv=True), H200, direction) == ""
-    assert refusals(packed(make_problem, alibi=True, band=CAUSAL), H200, direction) == ""
+    slopes = {"alibi_slopes": TensorSpec.dense((1, 4, 1, 1), DType.FLOAT32)}
+    score_mod = {"score_mod": ScoreMod(trace(lambda graph, score: 2 * score, ()).expression)}
+    for function in ({"softcap": 30.0}, slopes, score_mod):
+        both = packed(make_problem, **function)
+        sides = (both, replace(both, packed_kv=None), replace(both, packed_q=None))
+        for problem in sides:
+            assert "memory of no tensor" in refusals(problem, H200, direction)
+        assert refusals(make_problem(**function, seq_lens_kv=True), H200, direction) == ""
+    for deterministic in (True, False):
+        alibi = packed(make_problem, alibi=True, band=CAUSAL, deterministic=deterministic)
+        assert refusals(alibi, H200, direction) == ""
 
 
 def test_gradients_of_a_sink_under_dropout(make_problem: MakeProblem) -> None:
@@ -310,8 +319,10 @@ def test_what_an_upgrade_mends_is_told_before_what_it_does_not(make_problem: Mak
 
 def test_the_gradient_of_a_bias_in_a_function(make_problem: MakeProblem) -> None:
     bias = {"bias": TensorSpec.dense((1, 1, 128, 128), DType.BFLOAT16)}
+    slopes = {"alibi_slopes": TensorSpec.dense((1, 4, 1, 1), DType.FLOAT32)}
+    assert refusals(make_problem(**slopes, bias_grad=True, **bias), H200, BACKWARD) != ""
     refused = refusals(make_problem(softcap=30.0, bias_grad=True, **bias), H200, BACKWARD)
-    assert "not checked on a GPU" in refused
+    assert "not seen to be right" in refused
     assert refusals(make_problem(softcap=30.0, **bias), H200, BACKWARD) == ""
     assert refusals(make_problem(bias_grad=True, **bias), H200, BACKWARD) == ""
 
@@ -319,9 +330,9 @@ def test_the_gradient_of_a_bias_in_a_function(make_problem: MakeProblem) -> None
 def test_every_refusing_row_is_tested_above(make_problem: MakeProblem) -> None:
     refusing = [row.name for row in ROWS if row.remedy is Remedy.REFUSE]
     assert refusing == [
-        "functions of the logits of packed sequences access memory of no tensor",
+        "softcap, score_mod or slopes of packed sequences access memory of no tensor",
         "the sink's gradient under dropout is too small by the factor 1 - dropout_p",
-        "the gradient of a bias beside softcap, score_mod or slopes was not checked on a GPU",
+        "the gradient of a bias beside softcap, score_mod or slopes was not seen to be right",
         "the gradient of a sink differs from run to run, deterministic or not",
         "non-causal sliding window over more than 1024 keys gives NaN",
         "gradients of packed sequences are NaN: a workspace is not initialized",

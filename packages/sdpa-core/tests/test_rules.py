@@ -347,7 +347,8 @@ def test_given_slopes_take_the_place_of_alibi_with_any_mask(
 
 
 def test_where_slopes_alone_do_not_help_the_rest_is_said(make_problem: MakeProblem) -> None:
-    assert hint(paged(make_problem(alibi=True))).startswith("dense operands with lengths")
+    for without in (paged(make_problem(alibi=True)), packed(make_problem(alibi=True))):
+        assert hint(without).startswith("dense operands with their lengths, and alibi=slopes")
     with_bias = make_problem(alibi=True, bias=BIAS, bias_grad=True)
     assert hint(with_bias).endswith("a bias without a gradient")
 

@@ -170,3 +170,12 @@ def test_ints_are_computed_as_ints() -> None:
     assert ("add", "INT32") in computed
     assert ("cmp_gt", "BOOLEAN") in computed
     assert ("cmp_gt", "FLOAT") in computed
+
+
+def test_no_sum_of_an_int_and_a_float() -> None:
+    """cuDNN 9.19 reads a float constant beside integer zeros as an integer's bits (H200)."""
+    for traced in (trace(lambda graph, score: 2**score, ()), trace(lambda g, s: 2 / (1 - s), ())):
+        nodes = cudnn_form(traced.expression).nodes
+        for node in nodes:
+            if isinstance(node, Apply) and node.op in ("add", "mul", "sub"):
+                assert len({nodes[operand].type for operand in node.operands}) == 1

@@ -54,7 +54,7 @@ def single_queries(machine: Machine, remedied: bool) -> Shown:
 
 @fault(
     "functions of the logits of packed sequences: illegal memory access",
-    held="functions of the logits of packed sequences access memory of no tensor",
+    held="softcap, score_mod or slopes of packed sequences access memory of no tensor",
     remedy=None,
     breaks_cuda=True,
 )

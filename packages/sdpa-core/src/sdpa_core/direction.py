@@ -41,9 +41,9 @@ def _backward(problem: AttentionProblem) -> AttentionProblem:
     same = given is None or given.canonical() == problem.output.canonical()
     return replace(
         problem,
-        # Packed operands are read dense: their gradients are dense, and cuDNN has one offset
-        # for both (H200, cuDNN 9.19: wrong gradients of interleaved queries otherwise). So is
-        # the gradient of the output, as the output is.
+        # Packed operands are read dense, as their gradients are written: interleaved ones gave
+        # wrong gradients (H200, cuDNN 9.19; docs/decisions.md). So is the gradient of the output,
+        # as the output is.
         query=_dense_if(problem.packed_q, problem.query),
         key=_dense_if(problem.packed_kv, problem.key),
         value=_dense_if(problem.packed_kv, problem.value),

@@ -11,14 +11,14 @@ from .row import KnownBad, Remedy
 
 ROWS = (
     KnownBad(
-        "functions of the logits of packed sequences access memory of no tensor",
+        "softcap, score_mod or slopes of packed sequences access memory of no tensor",
         first=None,
         fixed=None,
         applies=when.packed_function,
         remedy=Remedy.REFUSE,
-        source="H200, cuDNN 9.19: illegal memory access in the forward pass; beside a function "
-        "cudnn-frontend takes no lengths (sdpa.h)",
-        change="dense operands with lengths",
+        source="H200, cuDNN 9.19, queries and keys packed: illegal memory access in the forward pass; "
+        "beside a function of the logits cudnn-frontend takes no lengths (sdpa.h)",
+        change="pad the sequences and call the dense function with their lengths",
     ),
     KnownBad(
         "the sink's gradient under dropout is too small by the factor 1 - dropout_p",
@@ -30,12 +30,12 @@ ROWS = (
         change="no dropout, or a sink without a gradient",
     ),
     KnownBad(
-        "the gradient of a bias beside softcap, score_mod or slopes was not checked on a GPU",
+        "the gradient of a bias beside softcap, score_mod or slopes was not seen to be right",
         first=None,
         fixed=None,
         applies=when.bias_grad_of_function,
         remedy=Remedy.REFUSE,
-        source="docs/decisions.md, 2026-12-01",
+        source="no plan on an H200 with cuDNN 9.19; built without a GPU by 9.28, and not run",
         change="a bias without a gradient",
     ),
     KnownBad(

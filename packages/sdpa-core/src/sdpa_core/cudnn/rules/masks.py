@@ -48,7 +48,7 @@ def _slopes(problem: AttentionProblem) -> str:
     """
     first = ""
     if problem.paged is not None or problem.is_packed:
-        first = "dense operands with lengths, and "
+        first = "dense operands with their lengths, and "
     last = " and a bias without a gradient" if problem.bias_grad else ""
     return f"{first}alibi=slopes, a tensor of sdpa_core.alibi.alibi_slopes({problem.heads}){last}"
 

@@ -55,5 +55,5 @@ def paged(problem: AttentionProblem, device: DeviceSpec, direction: Direction) -
             "page_table",
             "given",
             "contiguous keys with softcap, score_mod or ALiBi slopes",
-            "gather the pages and call varlen_attention",
+            "gather the pages into [B, H, S, D] and call the dense function with seq_lens_kv",
         )
