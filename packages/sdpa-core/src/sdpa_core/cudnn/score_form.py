@@ -120,8 +120,8 @@ class _Form:
     def _spread(self, index: int) -> int:
         """The same values in the logits' shape.
 
-        Numbers are added to zeros of their own type: a float constant added to integer zeros is
-        read as an integer's bits in the backward pass (H200, cuDNN 9.19).
+        Floats are added to zeros that are floats from the start: beside a product of integers that
+        is converted, a constant is misread in the backward pass (H200, cuDNN 9.19).
         """
         if self._is_full(index):
             return index

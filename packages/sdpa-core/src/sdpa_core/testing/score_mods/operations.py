@@ -172,6 +172,17 @@ _NUMBERS = {
         lambda s, at: s * (1 + 0.25 * (at.i < at.j)),
         lambda s, at: 1 + 0.25 * np.broadcast_to(at.i < at.j, s.shape),
     ),
+    # Ints that the gradient is multiplied with.
+    "difference_of_ints": ScoreModCase(
+        lambda g, s: s * (1 + 0.0625 * (_row(g, s) - _column(g, s))),
+        lambda s, at: s * (1 + 0.0625 * (at.i - at.j)),
+        lambda s, at: 1 + 0.0625 * np.broadcast_to(at.i - at.j, s.shape),
+    ),
+    "product_of_ints": ScoreModCase(
+        lambda g, s: s * (1 + 0.0625 * g.to_float(_column(g, s) * 3)),
+        lambda s, at: s * (1 + 0.1875 * at.j),
+        lambda s, at: 1 + 0.1875 * np.broadcast_to(at.j, s.shape),
+    ),
     "binary_select": _of_score(
         lambda g, s: g.binary_select(g.tanh(s), s * s, s > 0),
         lambda s: np.where(s > 0, np.tanh(s), s * s),
