@@ -144,6 +144,28 @@ def alone_jax(session: nox.Session) -> None:
     )
 
 
+@nox.session(python=["3.11", "3.12", "3.13"])
+def alone_ffi(session: nox.Session) -> None:
+    """The wheel of sdpa-ffi on several Pythons, without CUDA: it imports and explains itself."""
+    with native_build(session, [CORE, FFI]) as wheel:
+        session.install(*group("dist"))
+    session.install("--no-deps", "--no-build-isolation", f"-e{ROOT / 'packages' / CORE}")
+    session.install("--no-deps", str(wheel.result()))
+    session.run("python", "-c", "import sdpa_ffi; print(sdpa_ffi.build_info())")
+    session.run("python", "-m", "sdpa_ffi", "doctor", success_codes=[0, 1])  # 1: no GPU
+
+
+@nox.session
+def native(session: nox.Session) -> None:
+    """The C++ tests of sdpa-ffi under sanitizers (needs doctest: apt-get install doctest-dev)."""
+    folder = ROOT / "packages" / FFI
+    requires = nox.project.load_toml(folder / "pyproject.toml")["build-system"]["requires"]
+    session.install(*requires, "cmake", "ninja")
+    with session.chdir(folder):
+        for preset in session.posargs or ("address", "thread"):
+            session.run("cmake", "--workflow", "--preset", preset)
+
+
 # ------------------------------------------------------------------------------------- checks
 
 
@@ -206,7 +228,8 @@ def build(session: nox.Session) -> None:
                 with session.chdir(folder):
                     session.run("python", "-m", "hatchling", "build", "-d", str(DIST), silent=True)
         if wheel:
-            shutil.copy(wheel.result(), DIST)
+            # Only the tag changes: nothing outside of manylinux is linked.
+            session.run("auditwheel", "repair", "-w", str(DIST), str(wheel.result()), silent=True)
     for path in sorted(DIST.glob("*.whl")):
         check_wheel(session, path)
     rebuild_from_sdists(session)
@@ -228,6 +251,8 @@ def check_wheel(session: nox.Session, path: Path) -> None:
     inner = [name for name in names if "/tests/" in name or name.endswith((".cc", ".h"))]
     if strangers or inner:
         session.error(f"{path.name} also holds {sorted(strangers) + inner}")
+    if package == "sdpa_ffi" and (faults := native_wheel.faults(path)):
+        session.error(f"{path.name}: {'; '.join(faults)}")
 
 
 def rebuild_from_sdists(session: nox.Session) -> None:

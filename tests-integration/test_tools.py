@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import importlib
 import sys
 import threading
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -145,3 +147,23 @@ class TestRelease:
             "no sdist of sdpa-core",
             "CHANGELOG.md has no section for 1.2.3",
         ]
+
+
+@pytest.mark.parametrize(
+    ("platform", "faults"),
+    [("manylinux_2_34_x86_64", []), ("linux_x86_64", ["not a manylinux wheel"])],
+)
+def test_what_makes_the_native_wheel_portable(tmp_path, platform, faults):
+    native = pytest.importorskip("sdpa_ffi._native")
+    wheel = tmp_path / f"sdpa_ffi-1.0-cp311-abi3-{platform}.whl"
+    with zipfile.ZipFile(wheel, "w") as archive:
+        archive.write(native.__file__, "sdpa_ffi/_native.abi3.so")
+    assert native_wheel.faults(wheel) == faults
+
+
+def test_a_module_that_is_linked_to_others_is_not_portable(tmp_path):
+    other = importlib.import_module("numpy._core._multiarray_umath").__file__
+    wheel = tmp_path / "sdpa_ffi-1.0-cp311-abi3-manylinux_2_34_x86_64.whl"
+    with zipfile.ZipFile(wheel, "w") as archive:
+        archive.write(other, "sdpa_ffi/_native.so")
+    assert "exports" in "; ".join(native_wheel.faults(wheel))

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import hashlib
+import re
 import subprocess
 import sys
+import tempfile
+import zipfile
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
@@ -79,6 +82,34 @@ def find_wheel(folder: Path, python: str) -> Path | None:
     accepted = tags_of(python)
     wheels = [p for p in folder.glob("*.whl") if accepted & parse_wheel_filename(p.name)[3]]
     return max(wheels, key=lambda path: path.stat().st_mtime, default=None)
+
+
+#: What the native module may be linked to.
+LIBRARIES = re.compile(r"lib(stdc\+\+|m|gcc_s|c)\.so\.\d+|ld-linux-.*")
+
+
+def faults(wheel: Path) -> list[str]:
+    """Why a wheel would not work on other machines, or tells of this one."""
+    found = [] if "manylinux" in wheel.name else ["not a manylinux wheel"]
+    with tempfile.TemporaryDirectory() as folder, zipfile.ZipFile(wheel) as archive:
+        (name,) = (name for name in archive.namelist() if name.endswith(".so"))
+        module = archive.extract(name, folder)
+        dynamic = _output("readelf", "-d", module)
+        symbols = _output("nm", "-D", "--defined-only", module)
+        content = Path(module).read_bytes()
+    found += [line.strip() for line in dynamic.splitlines() if "RPATH" in line or "RUNPATH" in line]
+    needed = re.findall(r"NEEDED.*\[(.*)\]", dynamic)
+    found += [f"linked to {library}" for library in needed if not LIBRARIES.fullmatch(library)]
+    exported = [line.split()[-1] for line in symbols.splitlines()]
+    if exported != ["PyInit__native"]:
+        found.append(f"exports {exported}")
+    if str(Path.home()).encode() + b"/" in content or str(ROOT).encode() in content:
+        found.append("names a path of the machine that built it")
+    return found
+
+
+def _output(*command: str) -> str:
+    return subprocess.run(command, check=True, capture_output=True, text=True).stdout
 
 
 def pip_wheel(interpreter: str, package: Path, folder: Path) -> None:

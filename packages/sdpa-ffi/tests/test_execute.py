@@ -1,4 +1,6 @@
-"""Loading and launching, against a fake driver and a fake cuDNN that report what they are asked.
+"""Loading and launching from Python, against a fake driver and a fake cuDNN (fakes/fake.h).
+
+What needs no Python is tested in C++ (cpp/), under sanitizers.
 
 Each test runs in its own interpreter: the fakes take the names of the real libraries.
 """
@@ -15,8 +17,8 @@ FAKES = Path(__file__).parent / "fakes"
 
 PRELUDE = """
 import ctypes, os, threading, time
-for library in {libraries}:
-    ctypes.CDLL(library, mode=ctypes.RTLD_GLOBAL)
+fakes = [ctypes.CDLL(library, mode=ctypes.RTLD_GLOBAL) for library in {libraries}]
+fakes[0].fake_echo(1)
 import sdpa_ffi
 
 container = {container}
@@ -57,13 +59,13 @@ BLOB = ubjson(
 
 @pytest.fixture(scope="module")
 def libraries(tmp_path_factory):
-    compiler = shutil.which("cc")
-    assert compiler, "the fakes need a C compiler"
+    compiler = shutil.which("c++")
+    assert compiler, "the fakes need a C++ compiler"
     built = []
-    for source, soname in (("libcuda.c", "libcuda.so.1"), ("libcudnn.c", "libcudnn.so.9")):
+    for source, soname in (("libcuda.cc", "libcuda.so.1"), ("libcudnn.cc", "libcudnn.so.9")):
         built.append(str(tmp_path_factory.mktemp("fakes") / soname))
-        command = [compiler, "-shared", "-fPIC", f"-Wl,-soname,{soname}", "-o", built[-1]]
-        subprocess.run([*command, str(FAKES / source)], check=True)
+        options = ["-std=c++17", "-shared", "-fPIC", f"-Wl,-soname,{soname}", "-o", built[-1]]
+        subprocess.run([compiler, *options, str(FAKES / source)], check=True)
     return built
 
 
@@ -139,7 +141,7 @@ for stream in (0x70, 0x70, 0x80, 0):
 
 def test_the_plans_device_is_current_during_the_call_only(lines_of):
     lines = lines_of("""
-driver = ctypes.CDLL("libcuda.so.1")
+driver = fakes[0]
 driver.cuCtxSetCurrent(ctypes.c_void_p(1))
 run(sdpa_ffi.load(container, device=1))
 device = ctypes.c_int()
@@ -194,8 +196,10 @@ for wrong in ({"q": 0}, {"o": O + 4}, {"z": (Z, 63)}, {"scalars": ()}, {"workspa
 
 def test_a_failure_of_cudnn_is_a_runtime_error_with_its_text(lines_of):
     lines = lines_of("""
+plan = sdpa_ffi.load(container, device=0)
+fakes[0].fake_fail(b"cudnnBackendExecute", 1, 5000)
 try:
-    run(sdpa_ffi.load(container, device=0), q=0xbad0)
+    run(plan)
 except RuntimeError as error:
     say(error)
 """)
@@ -244,3 +248,92 @@ for attempt in range(2):  # a failure is not remembered as a success
         **fields,
     )
     assert [line for line in lines if line.split()[0].endswith("Error")] == [message] * 2
+
+
+def test_operands_are_named_by_uid_and_role(lines_of):
+    lines = lines_of("""
+plan = sdpa_ffi.load(container, device=0)
+for wrong in ({"q": 8}, {"o": (O, 1023)}, {"scalars": ()}, {"q": "text"}):
+    try:
+        run(plan, **wrong)
+    except (TypeError, ValueError) as error:
+        say("refused:", error)
+try:
+    plan.execute((Q, O), (0.5,), W, 0)
+except ValueError as error:
+    say("refused:", error)
+""")
+    refused = [line.removeprefix("refused: ") for line in lines if line.startswith("refused: ")]
+    assert refused[0].startswith("query (uid 1): the pointer is 8 bytes past")
+    assert refused[1].startswith("output (uid 4): 1023 bytes are addressable")
+    assert refused[2] == "the plan has 1 host scalars, got 0; it wants scale (uid 100)"
+    assert refused[3].startswith("query (uid 1): an operand is a tensor whose type has")
+    assert refused[4] == (
+        "the plan has 3 device operands, got 2; "
+        "it wants query (uid 1), output (uid 4), grad_value (uid 9)"
+    )
+
+
+def test_counters_tell_what_was_done(lines_of):
+    lines = lines_of("""
+before = sdpa_ffi.counters()
+say(sorted(set(before.values())))
+plan = sdpa_ffi.load(container, device=0)
+sdpa_ffi.load(container, device=0)
+run(plan)
+run(plan)
+for call in (lambda: run(plan, q=0), lambda: sdpa_ffi.load(container[:-1], device=0)):
+    try:
+        call()
+    except ValueError:
+        pass
+after = sdpa_ffi.counters()
+say({name: count for name, count in after.items() if isinstance(count, int)})
+say(all(after[f"{stage}_seconds"] > 0 for stage in ("parse", "handle", "deserialize", "check")))
+""")
+    assert lines[0] == "[0]"
+    assert lines[-2] == str(
+        {
+            "loads": 1,
+            "load_failures": 1,
+            "executes": 2,
+            "execute_failures": 1,
+            "zero_fills": 2,
+            "handles_created": 1,
+        }
+    )
+    assert lines[-1] == "True"
+
+
+def test_a_load_that_cannot_be_made_safe_for_a_capture_names_the_warm_up(lines_of):
+    lines = lines_of("""
+fakes[0].fake_fail(b"cuThreadExchangeStreamCaptureMode", 1, 1)
+try:
+    sdpa_ffi.load(container, device=0)
+except RuntimeError as error:
+    say(error)
+""")
+    assert lines == [
+        (
+            "cuThreadExchangeStreamCaptureMode failed: fake error (1); "
+            "run the call once before the capture, which loads its plan"
+        )
+    ]
+
+
+def test_the_doctor_sees_driver_devices_and_cudnn(lines_of):
+    lines = lines_of("""
+from sdpa_ffi.doctor.machine import gather
+fakes[0].fake_echo(0)
+found = gather()
+say(found.driver)
+say(found.cudnn.how, found.cudnn.version, found.cudnn.cuda)
+fakes[0].fake_fail(b"cuInit", 1, 100)
+say(gather().driver)
+""")
+    gpu = "Gpu(name='a fake GPU', sm=90, memory_bytes=85899345920)"
+    assert lines == [
+        f"Driver(cuda=12090, gpus=({gpu}, {gpu}), error='')",
+        "loaded already 91900 12090",
+        "Driver(cuda=12090, gpus=(), error='fake error (100)')",
+    ]

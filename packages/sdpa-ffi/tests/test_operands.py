@@ -28,14 +28,17 @@ WRONG = {
     "too few": ({"operands": (Q, O)}, "3 device operands, got 2"),
     "too many": ({"operands": (Q, O, Z, W)}, "3 device operands, got 4"),
     "no scalar": ({"scalars": ()}, "1 host scalars, got 0"),
-    "null": ({"operands": (0, O, Z)}, "uid 1: the pointer is null, the plan needs 2048 bytes"),
+    "null": (
+        {"operands": (0, O, Z)},
+        r"query \(uid 1\): the pointer is null, the plan needs 2048 bytes",
+    ),
     "misaligned": (
         {"operands": (Q, O + 8, Z)},
-        "uid 4: the pointer is 8 bytes past a multiple of 16",
+        r"output \(uid 4\): the pointer is 8 bytes past a multiple of 16",
     ),
     "too small": (
         {"operands": (Q, (O, 1023), Z)},
-        "uid 4: 1023 bytes are addressable, .* needs 1024",
+        r"output \(uid 4\): 1023 bytes are addressable, .* needs 1024",
     ),
     "no workspace": ({"workspace": None}, "workspace: the pointer is null, the plan needs 256"),
     "small workspace": ({"workspace": (W, 255)}, "workspace: 255 bytes are addressable, .* 256"),
@@ -130,31 +133,31 @@ class TestTorch:
 
     def test_the_reach_counts_not_the_storage(self, check, tensors):
         with pytest.raises(
-            ValueError, match="uid 1: 2046 bytes are addressable, the plan needs 2048"
+            ValueError, match=r"query \(uid 1\): 2046 bytes are addressable, the plan needs 2048"
         ):
             self.call(check, tensors, q=tensors["q"][:-1])
 
     def test_an_expanded_tensor_reaches_over_one_copy(self, check, tensors):
-        with pytest.raises(ValueError, match="uid 1: 2 bytes are addressable"):
+        with pytest.raises(ValueError, match=r"query \(uid 1\): 2 bytes are addressable"):
             self.call(check, tensors, q=tensors["q"][:1].expand(1024))
 
     def test_an_empty_tensor_has_no_memory(self, check, tensors):
-        with pytest.raises(ValueError, match=r"uid 1: the pointer is null|uid 1: 0 bytes"):
+        with pytest.raises(ValueError, match=r"query \(uid 1\): (the pointer is null|0 bytes)"):
             self.call(check, tensors, q=tensors["q"][:0])
 
     def test_a_view_with_gaps_cannot_be_zero_filled(self, check, tensors, torch):
-        with pytest.raises(ValueError, match=r"uid 9: .* must have no gaps"):
+        with pytest.raises(ValueError, match=r"grad_value \(uid 9\): .* must have no gaps"):
             self.call(check, tensors, z=torch.empty(32, 2)[:, 0])
 
     def test_dtype_must_agree(self, check, tensors, torch):
         with pytest.raises(
-            ValueError, match="uid 1: the operand is float16, the plan needs bfloat16"
+            ValueError, match=r"query \(uid 1\): the operand is float16, the plan needs bfloat16"
         ):
             self.call(check, tensors, q=torch.empty(1024, dtype=torch.float16))
 
     def test_device_must_agree(self, check, tensors):
         with pytest.raises(
-            ValueError, match=r"uid 1: .* in host memory, the plan runs on CUDA device 0"
+            ValueError, match=r"query \(uid 1\): .* in host memory, the plan runs on CUDA device 0"
         ):
             self.call(check, tensors, device=0)
 
@@ -172,3 +175,7 @@ class TestTorch:
     def test_other_dtypes_are_refused(self, check, tensors, torch):
         with pytest.raises(ValueError, match="cannot be an operand"):
             self.call(check, tensors, q=torch.empty(1024, dtype=torch.complex64))
+
+    def test_a_tensor_that_cannot_be_read_is_named(self, check, tensors, torch):
+        with pytest.raises(ValueError, match=r"output \(uid 4\): a tensor with DLPack type code"):
+            self.call(check, tensors, o=torch.empty(512, dtype=torch.complex64))

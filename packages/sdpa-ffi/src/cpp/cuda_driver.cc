@@ -34,6 +34,7 @@ Status CudaDriver::Resolve() {
       library.Resolve("cuCtxSetCurrent", &ctx_set_current_) &&
       library.Resolve("cuCtxGetDevice", &ctx_get_device_) &&
       library.Resolve("cuMemsetD8Async", &memset_d8_async_) &&
+      library.Resolve("cuMemcpyHtoDAsync_v2", &memcpy_htod_async_) &&
       library.Resolve("cuThreadExchangeStreamCaptureMode", &exchange_capture_mode_);
   if (!complete) {
     return EnvironmentError(
@@ -96,6 +97,13 @@ Status CudaDriver::MemsetZero(void* address, std::uint64_t bytes, CUstream strea
   return result == CUDA_SUCCESS ? Status() : Failure("cuMemsetD8Async", result);
 }
 
+Status CudaDriver::CopyToDevice(void* address, const void* source, std::uint64_t bytes,
+                                CUstream stream) const {
+  const CUresult result =
+      memcpy_htod_async_(reinterpret_cast<CUdeviceptr>(address), source, bytes, stream);
+  return result == CUDA_SUCCESS ? Status() : Failure("cuMemcpyHtoDAsync", result);
+}
+
 ContextScope::ContextScope(const CudaDriver& driver, const CudaDevice& device) : driver_(driver) {
   if (const CUresult result = driver_.ctx_get_current_(&previous_); result != CUDA_SUCCESS) {
     status_ = driver_.Failure("cuCtxGetCurrent", result);
@@ -117,11 +125,14 @@ ContextScope::~ContextScope() {
 }
 
 RelaxedCaptureScope::RelaxedCaptureScope(const CudaDriver& driver) : driver_(driver) {
-  exchanged_ = driver_.exchange_capture_mode_(&mode_) == CUDA_SUCCESS;
+  if (const CUresult result = driver_.exchange_capture_mode_(&mode_); result != CUDA_SUCCESS) {
+    status_ = RuntimeFailure(driver_.Failure("cuThreadExchangeStreamCaptureMode", result).message(),
+                             "; run the call once before the capture, which loads its plan");
+  }
 }
 
 RelaxedCaptureScope::~RelaxedCaptureScope() {
-  if (exchanged_) driver_.exchange_capture_mode_(&mode_);
+  if (status_.ok()) driver_.exchange_capture_mode_(&mode_);
 }
 
 }  // namespace sdpa_ffi

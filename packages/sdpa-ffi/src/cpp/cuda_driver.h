@@ -32,6 +32,10 @@ class CudaDriver {
 
   Status MemsetZero(void* address, std::uint64_t bytes, CUstream stream) const;
 
+  // `source` is read when the stream gets there, by a captured graph at each replay.
+  Status CopyToDevice(void* address, const void* source, std::uint64_t bytes,
+                      CUstream stream) const;
+
  private:
   friend class ContextScope;
   friend class RelaxedCaptureScope;
@@ -50,6 +54,7 @@ class CudaDriver {
   decltype(&cuCtxSetCurrent) ctx_set_current_ = nullptr;
   decltype(&cuCtxGetDevice) ctx_get_device_ = nullptr;
   decltype(&cuMemsetD8Async) memset_d8_async_ = nullptr;
+  decltype(&cuMemcpyHtoDAsync) memcpy_htod_async_ = nullptr;
   decltype(&cuThreadExchangeStreamCaptureMode) exchange_capture_mode_ = nullptr;
 
   mutable std::mutex mutex_;
@@ -75,7 +80,8 @@ class ContextScope {
 };
 
 // Lets this thread make calls that would otherwise invalidate a stream capture in progress, such as
-// the allocations of cudnnCreate and of loading a plan. Those touch no captured stream.
+// the allocations of cudnnCreate and of loading a plan. Those touch no captured stream. Check
+// status(): without the relaxed mode such a call would end the capture.
 class RelaxedCaptureScope {
  public:
   explicit RelaxedCaptureScope(const CudaDriver& driver);
@@ -83,10 +89,12 @@ class RelaxedCaptureScope {
   RelaxedCaptureScope(const RelaxedCaptureScope&) = delete;
   RelaxedCaptureScope& operator=(const RelaxedCaptureScope&) = delete;
 
+  const Status& status() const { return status_; }
+
  private:
   const CudaDriver& driver_;
-  CUstreamCaptureMode mode_ = CU_STREAM_CAPTURE_MODE_RELAXED;
-  bool exchanged_ = false;
+  CUstreamCaptureMode mode_ = CU_STREAM_CAPTURE_MODE_RELAXED;  // then the one to restore
+  Status status_;
 };
 
 }  // namespace sdpa_ffi

@@ -126,10 +126,29 @@ Result<Json> ParseBlob(const std::vector<std::uint8_t>& blob) {
   return json;
 }
 
+// What cudnn-frontend does to the workspace before each run, by operand: [kind, offset, floats].
+constexpr char kWorkspaceWork[] = "workspace_modifications";
+constexpr int kCopiesFloats = 0;
+constexpr int kLeavesAlone = 2;
+
+// Takes the copies out of `json`, so that cudnn-frontend does not make them: 1.28 copies from
+// memory that it frees at once, which a CUDA graph reads at each replay (1.32 keeps it).
+std::vector<Graph::HostCopy> TakeHostCopies(Json& json) {
+  std::vector<Graph::HostCopy> copies;
+  if (!json.contains(kWorkspaceWork)) return copies;
+  for (Json& work : json[kWorkspaceWork]) {
+    if (work.at(0).get<int>() != kCopiesFloats) continue;
+    copies.push_back({work.at(1).get<std::uint64_t>(), work.at(2).get<std::vector<float>>()});
+    work.at(0) = kLeavesAlone;
+  }
+  return copies;
+}
+
 }  // namespace
 
 struct Graph::Impl {
   fe::graph::Graph graph;
+  std::vector<HostCopy> host_copies;
   std::vector<std::int64_t> uids;
   std::uint64_t workspace_bytes = 0;
 
@@ -139,6 +158,13 @@ struct Graph::Impl {
     if (bytes < 0) return InvalidArgument("the plan's workspace has ", bytes, " bytes");
     workspace_bytes = static_cast<std::uint64_t>(bytes);
     uids = graph.get_variant_pack_uids_sorted();
+    for (const HostCopy& copy : host_copies) {
+      const std::uint64_t size = copy.values.size() * sizeof(float);
+      if (size > workspace_bytes || copy.offset > workspace_bytes - size) {
+        return InvalidArgument("the plan wants ", size, " bytes at ", copy.offset,
+                               " of a workspace of ", workspace_bytes, " bytes");
+      }
+    }
     return Status();
   }
 };
@@ -152,8 +178,9 @@ Result<std::unique_ptr<Graph>> Graph::Load(const CudnnLibrary& cudnn,
   constexpr char kAction[] = "load the plan";
   return Guarded(kAction, [&]() -> Result<std::unique_ptr<Graph>> {
     UseLibrary(cudnn);
-    SDPA_FFI_ASSIGN_OR_RETURN(const Json json, ParseBlob(blob));
+    SDPA_FFI_ASSIGN_OR_RETURN(Json json, ParseBlob(blob));
     auto impl = std::make_unique<Impl>();
+    impl->host_copies = TakeHostCopies(json);
     // No warm-up: it captures on the handle's stream, allocates, and runs with dummy pointers.
     SDPA_FFI_RETURN_IF_ERROR(
         FromFrontend(kAction, impl->graph.deserialize(handle, json, /*enforce_precompiled=*/true,
@@ -184,6 +211,7 @@ Result<std::unique_ptr<Graph>> Graph::LoadDeviceless(const CudnnLibrary& cudnn,
 }
 
 std::uint64_t Graph::workspace_bytes() const { return impl_->workspace_bytes; }
+const std::vector<Graph::HostCopy>& Graph::host_copies() const { return impl_->host_copies; }
 const std::vector<std::int64_t>& Graph::uids() const { return impl_->uids; }
 
 Status Graph::Execute(CudnnHandle handle, Span<void*> pointers, void* workspace) const {

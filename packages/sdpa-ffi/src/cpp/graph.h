@@ -29,8 +29,15 @@ class Graph {
 
   ~Graph();
 
+  // Numbers that must lie in the workspace when the plan runs: ALiBi's slopes, for one.
+  struct HostCopy {
+    std::uint64_t offset;  // in the workspace, in bytes
+    std::vector<float> values;
+  };
+
   std::uint64_t workspace_bytes() const;
-  const std::vector<std::int64_t>& uids() const;  // what Execute wants, ascending
+  const std::vector<HostCopy>& host_copies() const;  // the caller's to make, before Execute
+  const std::vector<std::int64_t>& uids() const;     // what Execute wants, ascending
 
   // Enqueues the plan on the handle's stream. `pointers` are in the order of uids(); a scalar's
   // entry points to host memory. Thread safe as long as handles and workspaces differ.

@@ -5,6 +5,8 @@
 #include <optional>
 #include <vector>
 
+#include "counters.h"
+
 namespace sdpa_ffi {
 namespace {
 
@@ -56,7 +58,10 @@ struct ThreadHandles {
 Result<PooledHandle> NewHandle(const CudnnLibrary& cudnn, const CudaDriver& driver, int device) {
   if (const auto idle = IdleHandles::Get().Take(device)) return *idle;
   const RelaxedCaptureScope relaxed(driver);
+  SDPA_FFI_RETURN_IF_ERROR(relaxed.status());
+  const StageTimer timer(counters.handle_ns);
   SDPA_FFI_ASSIGN_OR_RETURN(const CudnnHandle handle, cudnn.CreateHandle());
+  Add(counters.handles_created);
   return PooledHandle{device, handle, nullptr};  // a new handle is on the null stream
 }
 

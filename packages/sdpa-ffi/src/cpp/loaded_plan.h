@@ -19,7 +19,11 @@ struct LoadedPlan {
   std::unique_ptr<Graph> graph;
 };
 
-// Loads `plan` for CUDA device `ordinal`. Legal while a stream is being captured.
+// ParsePlan, counted and timed as the first stage of loading.
+Result<Plan> ParseForLoading(Span<const std::uint8_t> container);
+
+// Loads `plan` for CUDA device `ordinal`. Legal while a stream is being
+// captured: the thread's capture mode is relaxed meanwhile.
 Result<std::unique_ptr<LoadedPlan>> LoadPlan(const Plan& plan, int ordinal);
 
 // Loads `plan` for a described device, on a machine that need not have one, and checks that its

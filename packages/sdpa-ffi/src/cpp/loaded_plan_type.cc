@@ -42,7 +42,7 @@ PyObject* ExecutePlan(PyObject* self, PyObject* const* args, Py_ssize_t count) {
       return nullptr;
     }
     CallArguments arguments;
-    if (!arguments.Read(args[0], args[1], args[2])) return nullptr;
+    if (!arguments.Read(PlanOf(self).header, args[0], args[1], args[2])) return nullptr;
     const auto stream = static_cast<CUstream>(PyLong_AsVoidPtr(args[3]));
     if (stream == nullptr && PyErr_Occurred() != nullptr) return nullptr;
     const Status status = Execute(PlanOf(self), arguments.operands(), arguments.scalars(),

@@ -1,10 +1,15 @@
 // The extension module sdpa_ffi._native.
 
+#include <map>
+#include <string>
+
+#include "counters.h"
 #include "cudnn_library.h"
 #include "dlpack_abi.h"
 #include "graph.h"
 #include "loaded_plan.h"
 #include "loaded_plan_type.h"
+#include "operand_names.h"
 #include "py_operands.h"
 #include "py_support.h"
 #include "registry.h"
@@ -26,7 +31,7 @@ PyObject* Load(PyObject*, PyObject* args) {
     if (!PyArg_ParseTuple(args, "y*i:load", container.view(), &device)) return nullptr;
     auto loaded = [&]() -> Result<const LoadedPlan*> {
       const GilRelease released;  // loading takes milliseconds and may wait for another thread's
-      SDPA_FFI_ASSIGN_OR_RETURN(const Plan plan, ParsePlan(container.span()));
+      SDPA_FFI_ASSIGN_OR_RETURN(const Plan plan, ParseForLoading(container.span()));
       return Registry::Get().GetOrLoad(plan, device);
     }();
     return loaded.ok() ? NewLoadedPlan(loaded.value()) : Raise(loaded.status());
@@ -107,7 +112,7 @@ PyObject* CheckOperands(PyObject*, PyObject* args) {
     auto plan = ParsePlan(container.span());
     if (!plan.ok()) return Raise(plan.status());
     CallArguments arguments;
-    if (!arguments.Read(operands, scalars, workspace)) return nullptr;
+    if (!arguments.Read(plan.value().header, operands, scalars, workspace)) return nullptr;
     std::array<void*, kMaxBindings> pointers;
     const Status status = BindOperands(plan.value().header, device, arguments.operands(),
                                        arguments.scalars(), arguments.workspace(), &pointers);
@@ -122,6 +127,46 @@ PyObject* SetCudnnPath(PyObject*, PyObject* args) {
     CudnnLibrary::SetPathHint(path);
     return Py_NewRef(Py_None);
   });
+}
+
+// {uid: role}
+PyObject* SetRoles(PyObject*, PyObject* roles) {
+  return Guarded([&]() -> PyObject* {
+    if (!PyDict_Check(roles)) {
+      PyErr_Format(PyExc_TypeError, "roles must be a dict, got %R", Py_TYPE(roles));
+      return nullptr;
+    }
+    std::map<std::int64_t, std::string> by_uid;
+    PyObject* uid = nullptr;
+    PyObject* role = nullptr;
+    for (Py_ssize_t at = 0; PyDict_Next(roles, &at, &uid, &role) != 0;) {
+      const long long number = PyLong_AsLongLong(uid);
+      const char* text = PyUnicode_AsUTF8AndSize(role, nullptr);
+      if (text == nullptr || (number == -1 && PyErr_Occurred() != nullptr)) return nullptr;
+      by_uid[number] = text;
+    }
+    SetOperandRoles(std::move(by_uid));
+    return Py_NewRef(Py_None);
+  });
+}
+
+PyObject* Count(const Counters::Count& count) {
+  return PyLong_FromUnsignedLongLong(count.load(std::memory_order_relaxed));
+}
+
+PyObject* Seconds(const Counters::Count& nanoseconds) {
+  return PyFloat_FromDouble(1e-9 *
+                            static_cast<double>(nanoseconds.load(std::memory_order_relaxed)));
+}
+
+PyObject* CountersDict(PyObject*, PyObject*) {
+  return Py_BuildValue(
+      "{s:N,s:N,s:N,s:N,s:N,s:N,s:N,s:N,s:N,s:N}", "loads", Count(counters.loads), "load_failures",
+      Count(counters.load_failures), "executes", Count(counters.executes), "execute_failures",
+      Count(counters.execute_failures), "zero_fills", Count(counters.zero_fills), "handles_created",
+      Count(counters.handles_created), "parse_seconds", Seconds(counters.parse_ns),
+      "handle_seconds", Seconds(counters.handle_ns), "deserialize_seconds",
+      Seconds(counters.deserialize_ns), "check_seconds", Seconds(counters.check_ns));
 }
 
 PyObject* XlaTargetCapsules(PyObject*, PyObject*) {
@@ -152,6 +197,16 @@ PyMethodDef functions[] = {
     {"describe", Describe, METH_O, nullptr},
     {"check_operands", CheckOperands, METH_VARARGS, nullptr},
     {"set_cudnn_path", SetCudnnPath, METH_VARARGS, nullptr},
+    {"set_roles", SetRoles, METH_O, nullptr},
+    {"counters", CountersDict, METH_NOARGS,
+     "counters()\n--\n\n"
+     "What the executor has done in this process, as a dict; PyTorch and JAX count together.\n\n"
+     "loads, load_failures: plans loaded, and attempts that were refused or failed.\n"
+     "executes, execute_failures: calls enqueued, and calls that were refused or failed.\n"
+     "zero_fills: outputs cleared. handles_created: cuDNN handles made.\n"
+     "parse_seconds, handle_seconds, deserialize_seconds, check_seconds: time in the stages of\n"
+     "  loading: reading containers, cudnnCreate, cuDNN reading plans, and comparing versions,\n"
+     "  device and operands."},
     {"xla_target", XlaTargetCapsules, METH_NOARGS, nullptr},
     {"xla_type", XlaTypeCapsules, METH_NOARGS, nullptr},
     {"build_info", BuildInfo, METH_NOARGS,

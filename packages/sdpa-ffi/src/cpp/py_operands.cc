@@ -3,6 +3,7 @@
 #include <unordered_map>
 
 #include "dlpack_abi.h"
+#include "operand_names.h"
 #include "tensor_view.h"
 
 namespace sdpa_ffi::py {
@@ -54,27 +55,33 @@ bool ReadAddressAndSize(PyObject* pair, Operand* operand) {
   return true;
 }
 
-bool ReadTensor(const dlpack::ExchangeApi& api, PyObject* object, Operand* operand) {
+// `name` is a function: names are only made for messages.
+template <typename Name>
+bool ReadTensor(const dlpack::ExchangeApi& api, PyObject* object, const Name& name,
+                Operand* operand) {
   dlpack::Tensor tensor;
   if (api.tensor_from_py_object(object, &tensor) != 0) return false;
   auto read = OperandFromTensor(tensor);
   if (!read.ok()) {
-    Raise(read.status());
+    Raise(Status(read.status().code(), Concat(name(), ": ", read.status().message())));
     return false;
   }
   *operand = read.value();
   return true;
 }
 
-bool ReadOperand(PyObject* object, Operand* operand) {
+template <typename Name>
+bool ReadOperand(PyObject* object, const Name& name, Operand* operand) {
   *operand = Operand();
-  if (const auto* api = ExchangeApiOf(Py_TYPE(object))) return ReadTensor(*api, object, operand);
+  if (const auto* api = ExchangeApiOf(Py_TYPE(object))) {
+    return ReadTensor(*api, object, name, operand);
+  }
   if (PyLong_Check(object)) return ReadAddress(object, operand);
   if (PyTuple_Check(object)) return ReadAddressAndSize(object, operand);
   PyErr_Format(PyExc_TypeError,
-               "an operand is a tensor whose type has %s, an int address, or a tuple "
+               "%s: an operand is a tensor whose type has %s, an int address, or a tuple "
                "(address, nbytes); got %R",
-               dlpack::kExchangeApiAttribute, Py_TYPE(object));
+               std::string(name()).c_str(), dlpack::kExchangeApiAttribute, Py_TYPE(object));
   return false;
 }
 
@@ -93,12 +100,22 @@ Py_ssize_t TupleSize(PyObject* object, const char* name) {
   return size;
 }
 
+// The name of the operand at `position` of a call.
+std::string NameAt(const PlanHeader& header, Py_ssize_t position) {
+  Py_ssize_t before = 0;
+  for (const Binding& binding : header.bindings) {
+    if (binding.on_device() && before++ == position) return OperandName(binding.uid);
+  }
+  return Concat("operands[", position, "]");
+}
+
 }  // namespace
 
-bool CallArguments::ReadOperands(PyObject* operands) {
+bool CallArguments::ReadOperands(const PlanHeader& header, PyObject* operands) {
   const Py_ssize_t size = TupleSize(operands, "operands");
   for (Py_ssize_t i = 0; i < size; ++i) {
-    if (!ReadOperand(PyTuple_GetItem(operands, i), &operands_[i])) return false;
+    const auto name = [&header, i] { return NameAt(header, i); };
+    if (!ReadOperand(PyTuple_GetItem(operands, i), name, &operands_[i])) return false;
   }
   operand_count_ = static_cast<std::size_t>(size);
   return size >= 0;
@@ -115,9 +132,12 @@ bool CallArguments::ReadScalars(PyObject* scalars) {
   return size >= 0;
 }
 
-bool CallArguments::Read(PyObject* operands, PyObject* scalars, PyObject* workspace) {
-  if (!ReadOperands(operands) || !ReadScalars(scalars)) return false;
-  if (workspace != Py_None) return ReadOperand(workspace, &workspace_);
+bool CallArguments::Read(const PlanHeader& header, PyObject* operands, PyObject* scalars,
+                         PyObject* workspace) {
+  if (!ReadOperands(header, operands) || !ReadScalars(scalars)) return false;
+  if (workspace != Py_None) {
+    return ReadOperand(workspace, [] { return "workspace"; }, &workspace_);
+  }
   workspace_.bytes = 0;
   return true;
 }

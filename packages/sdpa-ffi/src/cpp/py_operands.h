@@ -10,15 +10,16 @@ namespace sdpa_ffi::py {
 // The operands and scalars of one call, read from Python objects without allocating.
 class CallArguments {
  public:
-  // False with a Python exception set. The objects must stay alive while this is used.
-  bool Read(PyObject* operands, PyObject* scalars, PyObject* workspace);
+  // False with a Python exception set, which names operands as `header` does. The objects must stay
+  // alive while this is used.
+  bool Read(const PlanHeader& header, PyObject* operands, PyObject* scalars, PyObject* workspace);
 
   Span<const Operand> operands() const { return {operands_.data(), operand_count_}; }
   Span<const float> scalars() const { return {scalars_.data(), scalar_count_}; }
   const Operand& workspace() const { return workspace_; }
 
  private:
-  bool ReadOperands(PyObject* operands);
+  bool ReadOperands(const PlanHeader& header, PyObject* operands);
   bool ReadScalars(PyObject* scalars);
 
   std::array<Operand, kMaxBindings> operands_;

@@ -3,33 +3,32 @@
 namespace sdpa_ffi {
 namespace {
 
+struct KnownType {
+  dlpack::TypeCode code;
+  int bits;
+  DataType dtype;
+};
+
+constexpr KnownType kKnownTypes[] = {
+    {dlpack::kFloat, 16, DataType::kFloat16},
+    {dlpack::kBfloat, 16, DataType::kBFloat16},
+    {dlpack::kFloat, 32, DataType::kFloat32},
+    {dlpack::kFloat, 64, DataType::kFloat64},
+    {dlpack::kInt, 32, DataType::kInt32},
+    {dlpack::kInt, 64, DataType::kInt64},
+    {dlpack::kUInt, 8, DataType::kUInt8},
+    {dlpack::kBool, 8, DataType::kBool},
+    {dlpack::kFloat8E4M3FN, 8, DataType::kFloat8E4M3},
+    {dlpack::kFloat8E5M2, 8, DataType::kFloat8E5M2},
+    {dlpack::kFloat8E8M0FNU, 8, DataType::kFloat8E8M0},
+};
+
 std::optional<DataType> FromDlpack(const dlpack::ElementType& type) {
   if (type.lanes != 1) return std::nullopt;
-  switch (type.code) {
-    case dlpack::kInt:
-      if (type.bits == 32) return DataType::kInt32;
-      if (type.bits == 64) return DataType::kInt64;
-      return std::nullopt;
-    case dlpack::kUInt:
-      return type.bits == 8 ? std::optional(DataType::kUInt8) : std::nullopt;
-    case dlpack::kFloat:
-      if (type.bits == 16) return DataType::kFloat16;
-      if (type.bits == 32) return DataType::kFloat32;
-      if (type.bits == 64) return DataType::kFloat64;
-      return std::nullopt;
-    case dlpack::kBfloat:
-      return DataType::kBFloat16;
-    case dlpack::kBool:
-      return DataType::kBool;
-    case dlpack::kFloat8E4M3FN:
-      return DataType::kFloat8E4M3;
-    case dlpack::kFloat8E5M2:
-      return DataType::kFloat8E5M2;
-    case dlpack::kFloat8E8M0FNU:
-      return DataType::kFloat8E8M0;
-    default:
-      return std::nullopt;
+  for (const KnownType& known : kKnownTypes) {
+    if (known.code == type.code && known.bits == type.bits) return known.dtype;
   }
+  return std::nullopt;
 }
 
 struct Extent {

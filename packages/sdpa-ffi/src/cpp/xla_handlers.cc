@@ -67,7 +67,7 @@ Result<std::unique_ptr<CallSite>> Decode(std::string_view container,
                                          ffi::Span<const float> scalars) {
   SDPA_FFI_ASSIGN_OR_RETURN(
       Plan plan,
-      ParsePlan({reinterpret_cast<const std::uint8_t*>(container.data()), container.size()}));
+      ParseForLoading({reinterpret_cast<const std::uint8_t*>(container.data()), container.size()}));
   const std::size_t wanted = plan.header.CountOf(BindingKind::kHostScalar);
   if (scalars.size() != wanted) {
     return InvalidArgument("the plan has ", wanted, " host scalars, the attribute 'scalars' has ",

@@ -16,6 +16,8 @@ from ._loader import find_cudnn as find_cudnn
 from ._native import EXECUTOR_ABI as _NATIVE_ABI
 from ._native import LoadedPlan as LoadedPlan
 from ._native import build_info as build_info
+from ._native import counters as counters
+from ._roles import provide_roles as _provide_roles
 from ._xla import xla_targets as xla_targets
 from ._xla import xla_types as xla_types
 
@@ -27,6 +29,8 @@ if _NATIVE_ABI != EXECUTOR_ABI:
         f"sdpa_ffi is damaged: its Python half has executor ABI {EXECUTOR_ABI}, its native half "
         f"{_NATIVE_ABI}; run: pip install --force-reinstall --no-deps sdpa-ffi"
     )
+
+_provide_roles()
 
 try:
     __version__ = version("sdpa-ffi")

@@ -11,6 +11,18 @@ class BuildInfo(TypedDict):
     xla_ffi: tuple[int, int]
     dlpack: tuple[int, int]
 
+class Counters(TypedDict):
+    loads: int
+    load_failures: int
+    executes: int
+    execute_failures: int
+    zero_fills: int
+    handles_created: int
+    parse_seconds: float
+    handle_seconds: float
+    deserialize_seconds: float
+    check_seconds: float
+
 class XlaTarget(TypedDict):
     instantiate: CapsuleType
     initialize: CapsuleType
@@ -51,6 +63,8 @@ def check_operands(
     /,
 ) -> None: ...
 def set_cudnn_path(path: str, /) -> None: ...
+def set_roles(roles: dict[int, str], /) -> None: ...
+def counters() -> Counters: ...
 def xla_target() -> XlaTarget: ...
 def xla_type() -> XlaType: ...
 def build_info() -> BuildInfo: ...

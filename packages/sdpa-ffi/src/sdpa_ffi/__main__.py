@@ -1,0 +1,10 @@
+"""The command line: ``python -m sdpa_ffi doctor``."""
+
+from __future__ import annotations
+
+import sys
+
+from .doctor import main
+
+if __name__ == "__main__":
+    sys.exit(main())
