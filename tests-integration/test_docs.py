@@ -77,7 +77,7 @@ def test_semantics_lists_what_is_pending():
 
 
 #: How score-mod.md names the types of ``sdpa_core.score_mod.ops``.
-RULES = {
+TYPINGS = {
     "floats, a float": Typing.FLOAT,
     "ints or floats, the same": Typing.NUMBER,
     "ints or floats, a bool": Typing.COMPARISON,
@@ -93,7 +93,7 @@ def test_score_mod_lists_every_operation():
     section = text.partition("## Operations")[2].partition("\n## ")[0]
     rows = [line.strip("| ").split(" | ", 1) for line in section.splitlines() if line[:1] == "|"]
     listed = {
-        name: (tuple(operands.split(", ")), RULES[words])
+        name: (tuple(operands.split(", ")), TYPINGS[words])
         for words, operations in rows[2:]
         for name, operands in re.findall(r"`(\w+)\(([\w, ]+)\)`", operations)
     }

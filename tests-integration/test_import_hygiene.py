@@ -18,7 +18,8 @@ FORBIDDEN = {
     "sdpa_core": HEAVY,
     "sdpa_ffi": HEAVY,
     "sdpa_cutedsl": HEAVY,
-    "sdpa_torch": {"jax", "jaxlib", "cudnn"},
+    # sympy comes with torch._dynamo, which takes seconds and is for torch.compile.
+    "sdpa_torch": {"jax", "jaxlib", "cudnn", "sympy"},
     "sdpa_jax": {"torch", "cudnn"},
 }
 

@@ -11,6 +11,7 @@ from torch.nn.functional import scaled_dot_product_attention as torch_sdpa
 
 import sdpa_torch
 from sdpa_core import NoBackendError
+from sdpa_torch import attend
 from sdpa_torch import scaled_dot_product_attention as sdpa
 from sdpa_torch.testing import fake_cudnn, fixed_seed
 
@@ -384,3 +385,8 @@ def test_memory_grows_with_tokens_not_their_square() -> None:
         output = sdpa(query, query, query, bias, 0.1, is_causal=True, **options)
         output.sum().backward()
     assert 256 * tokens <= largest < tokens * tokens // 2
+
+
+def test_the_mark_of_constant_results_is_torchs_own() -> None:
+    marked = torch.compiler.assume_constant_result(lambda: None)
+    assert vars(attend._preferred_when_traced) == vars(marked)

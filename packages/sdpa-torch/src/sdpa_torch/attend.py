@@ -156,9 +156,13 @@ def _distinct(tensors: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
     return tuple(result)
 
 
-@torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
 def _preferred_when_traced() -> tuple[str, ...]:
     return preferred_backends()
+
+
+# All that torch.compiler.assume_constant_result does, but for the import of torch._dynamo, which
+# takes more than three seconds (torch 2.11, 2.13).
+_preferred_when_traced._dynamo_marked_constant = True  # type: ignore[attr-defined]
 
 
 def _reference_only(

@@ -8,11 +8,11 @@ from collections.abc import Sequence
 from functools import cache
 from typing import NoReturn
 
-from . import explain
+from . import explain, plans
 from .command import Command
 
 #: In the order in which help lists them.
-COMMANDS: tuple[Command, ...] = (explain.COMMAND,)
+COMMANDS: tuple[Command, ...] = (explain.COMMAND, plans.COMMAND)
 
 
 class _Parser(ArgumentParser):
@@ -45,8 +45,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run a command line, by default that of the process.
 
     Returns:
-        The exit status: 0 if the question was answered, whatever the answer; 2 if the question
-        itself is wrong, after one line on stderr.
+        The exit status: 0 if the question was answered, whatever the answer; 1 if something failed;
+        2 if the question itself is wrong, after one line on stderr.
     """
     root = parser()
     try:
