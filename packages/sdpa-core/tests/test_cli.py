@@ -7,6 +7,7 @@ import shlex
 import subprocess
 import sys
 import time
+from argparse import ArgumentTypeError
 from collections.abc import Callable, Iterator
 from dataclasses import MISSING, fields
 from pathlib import Path
@@ -14,8 +15,17 @@ from types import SimpleNamespace
 
 import pytest
 
-from sdpa_core import Alignment, AttentionProblem, Band, DType, SdpaEnvironmentError, registry
-from sdpa_core.cli import COMMANDS, main, parser
+from sdpa_core import (
+    Alignment,
+    AttentionProblem,
+    Band,
+    DeviceSpec,
+    DType,
+    SdpaEnvironmentError,
+    device_names,
+    registry,
+)
+from sdpa_core.cli import COMMANDS, main, parser, values
 from sdpa_core.cli import problem as problems
 from sdpa_core.config import settings
 from sdpa_core.cudnn import probe, session
@@ -131,6 +141,11 @@ def test_pages() -> None:
     assert problem.tokens_kv == 100
 
 
+def test_the_largest_numbers() -> None:
+    assert described("--packed both:2147483647").packed_q.tokens == 2147483647
+    assert values.count("2147483647") == 2147483647
+
+
 # -------------------------------------------------------------------------------- mistakes
 
 MISTAKES = {
@@ -160,6 +175,13 @@ MISTAKES = {
     "--packed both --layout bshd": "--layout is for dense operands",
     "--gaps": "--gaps needs --packed",
     "--page-size 0": "'0'; expected a positive integer",
+    "--page-size 2147483648": "expected a positive integer, at most 2147483647",
+    "--packed both:99999999999999999999": "or with rows: kv:20000, at most 2147483647",
+    "--packed kv --q 70000,1,70000,64 --kv 70000,1,70000,64": "--packed kv has 4900000000 rows",
+    "--kv 2,16,2147483648,64": "is no shape; expected lengths such as 2,16,4096,128, at most 2147",
+    "--v-dim 99999999999": "'99999999999'; expected 0 or more, at most 2147483647",
+    "--v-dim -8": "'-8'; expected 0 or more",
+    "--window 0,2147483648": "such as 128,0 or 128,inf, at most 2147483647",
     "--cudnn nine": "'nine' is no version",
     "--backend flash": "backend = 'flash'; expected one of cudnn, reference",
     "--frobnicate": "unrecognized arguments: --frobnicate",
@@ -185,6 +207,18 @@ def test_devices_that_cannot_be(capsys: Captured) -> None:
     ):
         assert explain(options) == 2
         assert text in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("text", ["900", "9.0", "0", "-90", "", "9" * 5000])
+def test_compute_capabilities_that_nvidia_has_not(text: str) -> None:
+    with pytest.raises(ArgumentTypeError, match=r"no compute capability .* expected one of 50, 52"):
+        values.compute_capability(text)
+
+
+def test_every_described_device_has_a_known_compute_capability() -> None:
+    for name in device_names():
+        sm = DeviceSpec.named(name).sm
+        assert values.compute_capability(str(sm)) == sm
 
 
 def test_no_command(capsys: Captured) -> None:

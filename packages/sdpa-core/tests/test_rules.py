@@ -244,6 +244,16 @@ def test_r18_memory_that_cannot_be_read_in_vectors(
     assert (what in found) if what else (found == [])
 
 
+def test_padding_the_head_dim_is_the_only_remedy_of_its_strides(make_problem: MakeProblem) -> None:
+    """A contiguous query of head_dim 7 is not helped by being copied."""
+    for direction in (FORWARD, BACKWARD):
+        found = whats(make_problem(d=7, dv=7), H200, direction)
+        assert found == ["query.shape[-1]", "value.shape[-1]"]
+    assert whats(make_problem(d=7), H200, FORWARD) == ["query.shape[-1]"]
+    kept = strided(make_problem(dv=7))
+    assert {"value.shape[-1]", "query.stride(-1)"} <= set(whats(kept, H200, FORWARD))
+
+
 def test_r12_the_incoming_gradient_has_strides_of_its_own(make_problem: MakeProblem) -> None:
     problem = make_problem()
     odd = replace(problem.output, strides=(0, 0, 0, 0))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import operator
 import os
 import subprocess
 import sys
@@ -344,7 +345,16 @@ def test_substitution_is_composition() -> None:
         (lambda g, s: 1.0, "score_mod returned float"),
         (lambda g, s: s if s > 0 else -s, "use graph.binary_select"),
         (lambda g, s: float(s), "has no value"),
-        (lambda g, s: math.exp(s), "has no value"),
+        (lambda g, s: math.tanh(s), "^score_mod: a traced score has no value.* use .*graph.tanh"),
+        (lambda g, s: round(s), "^score_mod: a traced score has no value"),
+        (lambda g, s: np.tanh(s), "^score_mod: numpy.tanh takes no traced score; use graph.tanh$"),
+        (lambda g, s: np.abs(s), "numpy.absolute takes no traced score; use graph.abs$"),
+        (lambda g, s: np.where(s > 0, s, 0), "numpy.where takes .*; use graph.binary_select$"),
+        (lambda g, s: np.sinh(s), "numpy.sinh takes no traced score; graph has no sinh"),
+        (lambda g, s: np.add.reduce(s), "numpy.add takes no traced score"),
+        (lambda g, s: np.add(s, 1.0, dtype=np.float64), "numpy.add takes no traced score"),
+        (lambda g, s: np.ones(3) < s, "ndarray is no operand"),
+        (lambda g, s: s * np.complex64(1), "complex64 is no operand"),
         (lambda g, s: list(s), "has no value"),
         (lambda g, s: s[0], "has no value"),
         (lambda g, s: s == None, "NoneType is no operand of score_mod"),  # noqa: E711
@@ -433,6 +443,25 @@ def test_standard_slopes_are_the_table_s(heads: int) -> None:
     np.testing.assert_allclose(
         np.broadcast_to(evaluate(expression, ops, leaf), heads), alibi_slopes(heads), rtol=1e-12
     )
+
+
+ARITHMETIC = (operator.add, operator.sub, operator.mul, operator.truediv, operator.pow)
+COMPARISONS = (operator.lt, operator.le, operator.gt, operator.ge, operator.eq, operator.ne)
+
+
+@pytest.mark.parametrize("op", ARITHMETIC + COMPARISONS)
+@pytest.mark.parametrize("number", [np.float32(2), np.float64(2), np.int64(2)])
+def test_operators_of_numpy_numbers_are_those_of_symbols(op: Any, number: Any) -> None:
+    found = value(of(lambda g, s: g.to_float(op(number, g.abs(s)))))
+    np.testing.assert_allclose(found, op(2, abs(SCORES)))
+    found = value(of(lambda g, s: g.to_float(op(g.abs(s), number))))
+    np.testing.assert_allclose(found, op(abs(SCORES), 2))
+
+
+@pytest.mark.parametrize("op", [operator.and_, operator.or_])
+def test_operators_of_numpy_bools_are_those_of_symbols(op: Any) -> None:
+    ours = of(lambda g, s: g.to_float(op(True, s > 0)))
+    assert of(lambda g, s: g.to_float(op(np.bool_(True), s > 0))) == ours
 
 
 @pytest.mark.parametrize("number", [np.bool_(True), np.float32(0.5), np.int64(3), np.asarray(2.0)])

@@ -4,7 +4,8 @@ import re
 
 import pytest
 
-from sdpa_core import DType, TensorSpec, check_operands, default_scale, positive_scale
+from sdpa_core import DType, TensorSpec, check_operands, default_scale, flag, positive_scale
+from sdpa_core.validate import shown
 
 D = DType.BFLOAT16
 
@@ -71,3 +72,19 @@ def test_what_float32_flushes_is_zero(scale: float) -> None:
 def test_what_float32_cannot_hold_is_refused(scale: float) -> None:
     with pytest.raises(ValueError, match=r"scale = .*finite in float32"):
         positive_scale(scale)
+
+
+@pytest.mark.parametrize("power", [400, 5000])
+def test_long_numbers_are_cut_in_errors(power: int) -> None:
+    """Python itself refuses to write ints of more than 4300 digits."""
+    with pytest.raises(ValueError, match=r"^scale = .*finite in float32$") as refusal:
+        positive_scale(10**power)
+    assert len(str(refusal.value)) < 120
+    with pytest.raises(TypeError, match=r"^is_causal is .*; expected True or False$") as refusal:
+        flag("is_causal", 10**power)
+    assert len(str(refusal.value)) < 120
+
+
+def test_short_values_are_shown_as_they_are() -> None:
+    assert [shown(2.5), shown("a"), shown("a", repr)] == ["2.5", "a", "'a'"]
+    assert shown(10**400) == f"1{'0' * 29}... (401 characters)"

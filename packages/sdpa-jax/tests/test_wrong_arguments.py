@@ -321,11 +321,73 @@ def test_of_score_mod(name: str, value: Any, error: type[Exception], words: str)
     refused("dense", error, f"{name}; {words}", **options)
 
 
-def test_one_length_needs_operands_without_a_batch() -> None:
+@pytest.mark.parametrize("length", [3, np.int32(3), np.int64(3), np.array(3), jnp.int32(3)])
+def test_one_length_needs_operands_without_a_batch(length: Any) -> None:
     single = {name: x[0] for name, x in OPERANDS["dense"].items()}
-    sdpa_jax.dot_product_attention(**single, key_value_seq_lengths=jnp.int32(3))
-    with pytest.raises(TypeError, match=r"key_value_seq_lengths is of type int; .* int32 or int64"):
-        sdpa_jax.dot_product_attention(**single, key_value_seq_lengths=3)
+    found = sdpa_jax.dot_product_attention(**single, key_value_seq_lengths=length)
+    keys = {name: single[name][:3] for name in ("key", "value")}
+    expected = sdpa_jax.dot_product_attention(**single | keys)
+    np.testing.assert_allclose(found, expected, rtol=1e-6)
+    with pytest.raises(
+        (TypeError, ValueError), match=r"^key_value_seq_lengths .*\[2\], one of each"
+    ):
+        sdpa_jax.dot_product_attention(**OPERANDS["dense"], key_value_seq_lengths=length)
+
+
+@pytest.mark.parametrize("length", [True, 3.0, np.bool_(True), np.float32(3), np.uint32(3), [3]])
+def test_one_length_is_an_integer(length: Any) -> None:
+    single = {name: x[0] for name, x in OPERANDS["dense"].items()}
+    with pytest.raises(TypeError, match=r"^key_value_seq_lengths .*expected .*int32 or int64"):
+        sdpa_jax.dot_product_attention(**single, key_value_seq_lengths=length)
+
+
+@pytest.mark.parametrize("length", [2**32 + 1, 2**70, np.int64(2**32 + 1)])
+def test_one_length_beyond_int32_is_long(length: Any) -> None:
+    single = {name: x[0] for name, x in OPERANDS["dense"].items()}
+    found = sdpa_jax.dot_product_attention(**single, key_value_seq_lengths=length)
+    np.testing.assert_array_equal(
+        found, sdpa_jax.dot_product_attention(**single, key_value_seq_lengths=jnp.int32(5))
+    )
+
+
+#: By function: an argument of lengths, or of where they are, and int64 values that int32 has not.
+#: Cut to 32 bits they would be lengths that exist.
+LONG = {
+    "dense": ("key_value_seq_lengths", [2**32 + 1, 3], [5, 3]),
+    "varlen": ("cu_seq_k", [0, 2, 2**32 + 3], [0, 2, 5]),
+    "paged": ("seq_lens_kv", [2**32 + 1, -(2**32) + 3], [8, 0]),
+}
+
+
+@pytest.mark.parametrize("function", FUNCTIONS)
+@pytest.mark.parametrize("x64", [False, True])
+def test_lengths_beyond_int32_are_long(function: str, x64: bool) -> None:
+    name, given, meant = LONG[function]
+    call = FUNCTIONS[function][0]
+    with jax.enable_x64(x64):
+        lengths = np.array(given)
+        expected = call(**OPERANDS[function] | {name: np.array(meant, np.int32)})
+        for array in (lengths, jnp.asarray(lengths)) if x64 else (lengths,):
+            found = call(**OPERANDS[function] | {name: array})
+            np.testing.assert_allclose(found, expected, rtol=1e-6)
+
+
+@pytest.mark.parametrize("function", FUNCTIONS)
+@pytest.mark.parametrize("name", ["scale", "softcap", "is_causal"])
+@pytest.mark.parametrize("power", [400, 5000])
+def test_long_numbers_are_cut(function: str, name: str, power: int) -> None:
+    for call in FUNCTIONS[function]:
+        with pytest.raises((TypeError, ValueError), match=f"^{name}") as refusal:
+            call(**OPERANDS[function] | {name: -(10**power)})
+        assert len(str(refusal.value)) < 120
+
+
+@pytest.mark.parametrize("power", [400, 5000])
+def test_windows_of_long_numbers_are_cut(power: int) -> None:
+    for window in ((-(10**power), 0), (10**power, 0, 0)):
+        with pytest.raises((TypeError, ValueError), match=r"^window") as refusal:
+            sdpa_jax.varlen_attention(**OPERANDS["varlen"], window=window)
+        assert len(str(refusal.value)) < 130
 
 
 @pytest.mark.parametrize("function", FUNCTIONS)
@@ -368,7 +430,8 @@ def closed_over(number: Any) -> jax.Array:
 
 def test_a_number_in_a_closure_counts_by_its_value() -> None:
     doubled = closed_over(2.0)
-    for number in (np.float32(2), np.float16(2), np.float64(2), np.int64(2), 2):
+    bfloat16 = np.dtype(jnp.bfloat16).type
+    for number in (np.float32(2), np.float16(2), bfloat16(2), np.float64(2), np.int64(2), 2):
         np.testing.assert_array_equal(closed_over(number), doubled)
     assert (closed_over(np.float32(3)) != doubled).any()
 
@@ -377,6 +440,24 @@ def test_a_number_in_a_closure_counts_by_its_value() -> None:
 def test_an_array_in_a_closure_is_an_argument(array: Any) -> None:
     with pytest.raises(TypeError, match=r"pass arrays and numbers .* in score_mod_args"):
         closed_over(array)
+
+
+@pytest.mark.parametrize(
+    ("function", "error", "words"),
+    [
+        (jnp.tanh, ValueError, "score_mod: .*graph.tanh for jax.numpy.tanh"),
+        (lambda s: jnp.where(s > 0, s, 0.0), ValueError, "score_mod: .*methods of graph"),
+        (lambda s: floats(5) * s, ValueError, "score_mod: .*in score_mod_args"),
+        (lambda s: s * floats(5), TypeError, "no operand of score_mod; .*in score_mod_args"),
+    ],
+)
+def test_a_function_of_arrays_in_score_mod(
+    function: Any, error: type[Exception], words: str
+) -> None:
+    with pytest.raises(error, match=words):
+        sdpa_jax.dot_product_attention(
+            **OPERANDS["dense"], score_mod=lambda graph, score: function(score)
+        )
 
 
 @pytest.mark.parametrize("function", FUNCTIONS)

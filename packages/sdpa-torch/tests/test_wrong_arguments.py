@@ -14,6 +14,7 @@ from torch import Tensor
 
 import sdpa_torch
 from sdpa_core import NoBackendError
+from sdpa_torch.arguments.lengths import lengths_of
 
 Table = list[tuple[str, list[Any], type[Exception], str]]
 
@@ -254,6 +255,17 @@ def refused(function: str, error: type[Exception], words: str, **change: Any) ->
 
 
 @pytest.mark.parametrize("function", FUNCTIONS)
+@pytest.mark.parametrize("name", ["scale", "softcap", "window", "is_causal"])
+@pytest.mark.parametrize("power", [400, 5000])
+def test_long_numbers_are_cut(function: str, name: str, power: int) -> None:
+    number = -(10**power)
+    for call in FUNCTIONS[function]:
+        with pytest.raises((TypeError, ValueError), match=f"^{name}") as refusal:
+            call(**OPERANDS[function] | {name: (number, 0) if name == "window" else number})
+        assert len(str(refusal.value)) < 120
+
+
+@pytest.mark.parametrize("function", FUNCTIONS)
 @pytest.mark.parametrize(("name", "value", "error", "words"), cases(COMMON, WINDOW))
 def test_of_all(function: str, name: str, value: Any, error: type[Exception], words: str) -> None:
     refused(function, error, f"{name}; {words}", **{name: value})
@@ -348,6 +360,52 @@ def test_a_number_in_a_closure_counts_by_its_value() -> None:
 def test_an_array_in_a_closure_is_an_argument(array: Any) -> None:
     with pytest.raises(TypeError, match=r"pass arrays and numbers .* in score_mod_args"):
         closed_over(array)
+
+
+@pytest.mark.parametrize(
+    ("function", "words"),
+    [
+        (torch.tanh, "torch.tanh takes no traced score; use graph.tanh"),
+        (torch.nn.functional.relu, "torch.relu takes no traced score; use graph.relu"),
+        (torch.erf, "torch.erf takes no traced score; graph has no erf"),
+        (lambda score: torch.where(score > 0, score, 0.0), "torch.where .*; use graph.binary_sel"),
+        (lambda score: score * floats(5), "mul: Tensor is no operand .* in score_mod_args"),
+        (lambda score: floats(5) * score, "mul: Tensor is no operand .* in score_mod_args"),
+    ],
+)
+def test_a_function_of_tensors_in_score_mod(function: Any, words: str) -> None:
+    with pytest.raises(TypeError, match=words):
+        sdpa_torch.scaled_dot_product_attention(
+            **OPERANDS["dense"], score_mod=lambda graph, score: function(score)
+        )
+
+
+#: By function: an argument of lengths, or of where they are, and int64 values that int32 has not.
+#: Cut to 32 bits they would be lengths that exist.
+LONG = {
+    "dense": ("seq_lens_kv", [2**32 + 1, 3], [5, 3]),
+    "varlen": ("cu_seq_k", [0, 2, 2**32 + 3], [0, 2, 5]),
+    "paged": ("seq_lens_kv", [2**32 + 1, -(2**32) + 3], [8, 0]),
+}
+
+
+@pytest.mark.parametrize("function", FUNCTIONS)
+def test_lengths_beyond_int32_are_long(function: str) -> None:
+    name, given, meant = LONG[function]
+    call = FUNCTIONS[function][0]
+    found, expected = (
+        call(**OPERANDS[function] | {name: torch.tensor(lengths)}) for lengths in (given, meant)
+    )
+    torch.testing.assert_close(found, expected)
+
+
+def test_int32_lengths_are_taken_as_they_are() -> None:
+    """No copy, and so no kernel, where there is nothing to convert."""
+    lengths = ints(3, 5)
+    assert lengths_of("seq_lens_kv", lengths, lengths, 2) is lengths
+    converted = lengths_of("seq_lens_kv", torch.tensor([2**40, -(2**40)]), lengths, 2)
+    assert converted.dtype == torch.int32
+    assert converted.tolist() == [2**31 - 1, -(2**31)]
 
 
 @pytest.mark.parametrize("function", FUNCTIONS)

@@ -6,7 +6,7 @@ new combination of shapes, so that both frameworks refuse the same calls with th
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from .dtypes import FLOATING
 from .tensor import TensorSpec
@@ -66,6 +66,21 @@ def _check_shapes(operands: Mapping[str, TensorSpec]) -> None:
         raise ValueError(f"key has head_dim {key[3]}, query has {query[3]}; they must be equal")
 
 
+def shown(value: object, write: Callable[[object], str] = str) -> str:
+    """A caller's value in an error, as ``write`` writes it; long ones, such as 10**400, cut."""
+    try:
+        text = write(value)
+    except ValueError:  # of Python, which writes no int of more than 4300 digits
+        return f"a {type(value).__name__} of too many digits to write"
+    if len(text) <= _LONGEST:
+        return text
+    return f"{text[:_BEGINNING]}... ({len(text)} characters)"
+
+
+_LONGEST = 100
+_BEGINNING = 30
+
+
 def flag(name: str, value: object) -> bool:
     """A flag: True or False, also as 1 or 0 or NumPy's.
 
@@ -76,7 +91,7 @@ def flag(name: str, value: object) -> bool:
         return value
     if type(value).__name__ in ("bool", "bool_") or (type(value) is int and value in (0, 1)):
         return bool(value)
-    raise TypeError(f"{name} is {value!r}; expected True or False")
+    raise TypeError(f"{name} is {shown(value, repr)}; expected True or False")
 
 
 def default_scale(head_dim: int) -> float:
@@ -96,7 +111,7 @@ def positive_scale(scale: float) -> tuple[float, float]:
         ValueError: the scale is not finite in float32.
     """
     if not abs(scale) <= _FLOAT32_MAX:
-        raise ValueError(f"scale = {scale}; expected a number that is finite in float32")
+        raise ValueError(f"scale = {shown(scale)}; expected a number that is finite in float32")
     if abs(scale) < _FLOAT32_SMALLEST:
         return 0.0, 1.0
     return (1.0, scale) if scale > 0 else (-1.0, -scale)

@@ -81,7 +81,7 @@ def dot_product_attention(
         is_causal: each query sees the keys up to its own position.
         query_seq_lengths: int32 or int64 ``[B]``, in tokens: later queries do not exist. Their
             output is 0, their log-sum-exp -inf, and what they hold does not matter. Without an
-            axis of the batch also a scalar.
+            axis of the batch also a scalar, of Python or NumPy too.
         key_value_seq_lengths: the same of keys and values.
         local_window_size: a query sees so many tokens to its left and to its right, a pair or one
             number for both, and itself. With ``is_causal`` none to its right.

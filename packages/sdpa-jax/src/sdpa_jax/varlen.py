@@ -79,7 +79,9 @@ def varlen_attention(
         window: ``(left, right)``: a query sees so many tokens to its left and right, and itself;
             None is unbounded. With ``is_causal`` right is None or 0.
         scale, softmax, sink, softcap, alibi, dropout_rate, dropout_key, return_max_logit,
-            deterministic, implementation: as for ``dot_product_attention``.
+            deterministic, implementation: as for ``dot_product_attention``. cuDNN runs neither
+            ``softcap`` nor slopes (an array as ``alibi``) with packed sequences, nor the gradient
+            of a sink with dropout or with ``deterministic=True``: the reference runs these, slowly.
         return_lse: also return the log-sum-exp, which is not differentiable.
         slack_is_finite: promises that tokens of a dense side past their sequence's length hold
             neither NaN nor infinity, which saves copies of that side. Packed sides are never

@@ -66,8 +66,10 @@ def varlen_attention(
         causal_alignment: ``"bottom_right"``: ``shift`` is the sequence's number of keys less that
             of its queries; or ``"top_left"``: 0.
         window, scale, softmax, sink, softcap, dropout_p, deterministic, backend: as for
-            ``scaled_dot_product_attention``.
-        alibi: True, or slopes ``[Hq]`` or ``[B, Hq]``.
+            ``scaled_dot_product_attention``. cuDNN runs neither ``softcap`` with packed sequences,
+            nor the gradient of a sink with dropout or with ``deterministic=True``: the reference
+            runs these, slowly.
+        alibi: True, or slopes ``[Hq]`` or ``[B, Hq]``, which cuDNN runs as little as ``softcap``.
         return_lse: also return the log-sum-exp ``[Tq, Hq]`` (``[B, Hq, Sq]`` for dense queries);
             -inf in rows of no sequence.
         return_max_logit: also return the largest visible logit of each head, ``[Hq]``.

@@ -28,7 +28,9 @@ def _add_arguments(parser: ArgumentParser) -> None:
     where = parser.add_argument_group("device")
     one = where.add_mutually_exclusive_group(required=True)
     one.add_argument("--device", metavar="NAME", help=f"one of {', '.join(device_names())}")
-    one.add_argument("--sm", type=values.count, metavar="N", help="compute capability, 90 for 9.0")
+    one.add_argument(
+        "--sm", type=values.compute_capability, metavar="N", help="compute capability, 90 for 9.0"
+    )
     where.add_argument("--cudnn", type=values.version, metavar="VERSION", help="9.19, or 9.19.2")
     where.add_argument("--backend", metavar="NAME", help="this one or none")
     options.add_arguments(parser)

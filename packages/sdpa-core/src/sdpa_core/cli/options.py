@@ -27,7 +27,7 @@ def _add_operands(parser: ArgumentParser) -> None:
     add("--dtype", type=values.dtype, default=DType.BFLOAT16, help="default bf16")
     add("--q", type=values.shape, required=True, metavar="B,H,S,D", help="shape of the query")
     add("--kv", type=values.shape, metavar="B,H,S,D", help="shape of the key; default the query's")
-    add("--v-dim", type=int, metavar="D", help="head_dim of the value; default the key's")
+    add("--v-dim", type=values.length, metavar="D", help="head_dim of the value; default the key's")
     add("--layout", choices=LAYOUTS, default="bhsd", help="order of the axes in memory")
 
 

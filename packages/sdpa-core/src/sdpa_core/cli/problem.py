@@ -15,6 +15,7 @@ from ..tensor import TensorSpec
 from ..validate import check_operands
 from . import mistakes
 from .options import LAYOUTS
+from .values import MOST
 
 
 def problem(given: Namespace) -> AttentionProblem:
@@ -113,6 +114,11 @@ def _packed(given: Namespace, name: str, spec: TensorSpec) -> Packed | None:
     for side in given.packed:
         if name in side.names:
             rows = batch * tokens if side.tokens is None else side.tokens
+            if rows > MOST:
+                raise ValueError(
+                    f"--packed {name} has {rows} rows, a batch of {batch} sequences of {tokens} "
+                    f"tokens; expected at most {MOST}, or the rows that there are: {name}:20000"
+                )
             return Packed(rows, gaps=given.gaps)
     return None
 

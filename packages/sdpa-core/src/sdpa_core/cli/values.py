@@ -7,6 +7,16 @@ from dataclasses import dataclass
 
 from ..dtypes import DType
 from ..mask import Alignment
+from ..validate import shown
+
+#: Lengths, positions and cumulative lengths are int32.
+MOST = 2**31 - 1
+
+#: NVIDIA's, times 10, of CUDA 12 and 13.
+COMPUTE_CAPABILITIES = (
+    *(50, 52, 53, 60, 61, 62, 70, 72, 75, 80, 86, 87, 88, 89),
+    *(90, 100, 101, 103, 110, 120, 121),
+)
 
 #: Short names of element types.
 ABBREVIATIONS = {
@@ -32,15 +42,45 @@ def dtype(text: str) -> DType:
 def shape(text: str) -> tuple[int, ...]:
     """Lengths of axes: ``2,16,4096,128``."""
     parts = text.split(",")
-    if not all(part.strip().isdecimal() for part in parts):
-        raise ArgumentTypeError(f"{text!r} is no shape; expected lengths such as 2,16,4096,128")
+    if not all(_is_length(part.strip()) for part in parts):
+        raise ArgumentTypeError(
+            f"{shown(text, repr)} is no shape; expected lengths such as 2,16,4096,128"
+            f"{_bound(*parts)}"
+        )
     return tuple(int(part) for part in parts)
+
+
+def length(text: str) -> int:
+    """A number of tokens, heads or elements, 0 or more."""
+    if not _is_length(text):
+        raise ArgumentTypeError(f"{shown(text, repr)}; expected 0 or more{_bound(text)}")
+    return int(text)
 
 
 def count(text: str) -> int:
     """A positive number."""
-    if not text.isdecimal() or int(text) == 0:
-        raise ArgumentTypeError(f"{text!r}; expected a positive integer")
+    if not _is_length(text) or int(text) == 0:
+        raise ArgumentTypeError(f"{shown(text, repr)}; expected a positive integer{_bound(text)}")
+    return int(text)
+
+
+def _is_length(text: str) -> bool:
+    return text.isdecimal() and len(text) <= len(str(MOST)) and int(text) <= MOST
+
+
+def _bound(*texts: str) -> str:
+    """What is expected besides, where a number among these is too large."""
+    large = any(text.strip().isdecimal() and not _is_length(text.strip()) for text in texts)
+    return f", at most {MOST}" if large else ""
+
+
+def compute_capability(text: str) -> int:
+    """``90`` for 9.0."""
+    if not _is_length(text) or int(text) not in COMPUTE_CAPABILITIES:
+        allowed = ", ".join(map(str, COMPUTE_CAPABILITIES))
+        raise ArgumentTypeError(
+            f"{shown(text, repr)} is no compute capability known here; expected one of {allowed}"
+        )
     return int(text)
 
 
@@ -81,9 +121,10 @@ def window(text: str) -> Window:
     """``128,0``, ``128,inf`` or ``128,0:bottom_right``."""
     bounds, _, corner = text.partition(":")
     parts = [part.strip() for part in bounds.split(",")]
-    if len(parts) != 2 or not all(part == "inf" or part.isdecimal() for part in parts):
+    if len(parts) != 2 or not all(part == "inf" or _is_length(part) for part in parts):
         raise ArgumentTypeError(
-            f"{text!r} is no window; expected two numbers of tokens such as 128,0 or 128,inf"
+            f"{shown(text, repr)} is no window; expected two numbers of tokens such as 128,0 or "
+            f"128,inf{_bound(*parts)}"
         )
     left, right = (None if part == "inf" else int(part) for part in parts)
     return Window(left, right, alignment(corner) if corner else None)
@@ -110,6 +151,8 @@ def packed(text: str) -> Side:
     """``q``, ``kv`` or ``both``, with the rows of the packed tensor: ``kv:20000``."""
     side, colon, rows = text.partition(":")
     names = {"q": ("q",), "kv": ("kv",), "both": ("q", "kv")}.get(side)
-    if names is None or (colon and not rows.isdecimal()):
-        raise ArgumentTypeError(f"{text!r}; expected q, kv or both, or with rows: kv:20000")
+    if names is None or (colon and not _is_length(rows)):
+        raise ArgumentTypeError(
+            f"{shown(text, repr)}; expected q, kv or both, or with rows: kv:20000{_bound(rows)}"
+        )
     return Side(names, int(rows) if colon else None)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import numbers
-from typing import NoReturn
+from typing import Any, NoReturn
 
+from . import foreign
 from .builder import Builder
 from .expression import Type
 
@@ -19,7 +20,6 @@ class Symbol:
     values), and on bools ``& | ~``; with other symbols and with Python numbers.
     """
 
-    __array_ufunc__ = None  # NumPy leaves operators to this class
     __slots__ = ("_builder", "_index")
 
     def __init__(self, builder: Builder, index: int) -> None:
@@ -126,7 +126,40 @@ class Symbol:
             "instead of a Python condition use graph.binary_select(a, b, mask)"
         )
 
-    __bool__ = __iter__ = __len__ = __float__ = __int__ = __index__ = __getitem__ = _has_no_value
+    __bool__ = __iter__ = __len__ = __getitem__ = _has_no_value
+
+    def _is_no_number(self, *_: object) -> NoReturn:
+        raise TypeError(foreign.NUMBER_REFUSAL)
+
+    __float__ = __int__ = __index__ = __complex__ = __round__ = _is_no_number
+
+    def __array_ufunc__(
+        self, ufunc: object, method: str, *operands: object, **keywords: object
+    ) -> Symbol:
+        """NumPy's functions: operators of its scalars are this class's, all others are refused."""
+        name = str(getattr(ufunc, "__name__", ufunc))
+        operation = foreign.OPERATORS.get(name)
+        if operation is not None and method == "__call__" and not keywords:
+            if operation.startswith("cmp_"):
+                operands = tuple(map(_number_of_array, operands))
+            return apply(operation, *operands)
+        raise TypeError(foreign.refusal(f"numpy.{name}"))
+
+    def __array_function__(self, function: object, *_: object) -> NoReturn:
+        raise TypeError(foreign.refusal(f"numpy.{getattr(function, '__name__', function)}"))
+
+    @classmethod
+    def __torch_function__(cls, function: object, *_: object) -> NoReturn:
+        # Of an operator between a tensor and a symbol PyTorch then asks the symbol's.
+        raise TypeError(foreign.refusal(f"torch.{getattr(function, '__name__', function)}"))
+
+    @property
+    def __jax_array__(self) -> NoReturn:
+        """Refuses JAX's functions and arrays; JAX 0.10 asks for it, and would not call it.
+
+        A ValueError: JAX replaces TypeErrors with its own, which do not name score_mod.
+        """
+        raise ValueError(foreign.JAX_REFUSAL)
 
     def __repr__(self) -> str:
         return f"<traced {self.type} of score_mod>"
@@ -139,7 +172,7 @@ def apply(name: str, *operands: object) -> Symbol:
     return Symbol(builder, builder.apply(name, *indices))
 
 
-def lift(builder: Builder, value: object, place: str) -> Symbol:
+def lift(builder: Builder, value: Any, place: str) -> Symbol:
     """``value`` as a symbol of ``builder``.
 
     Raises:
@@ -155,10 +188,23 @@ def lift(builder: Builder, value: object, place: str) -> Symbol:
         return Symbol(builder, builder.constant(int(value)))
     if isinstance(value, numbers.Real):
         return Symbol(builder, builder.constant(float(value)))
+    # Last: torch.compile traces this function, and knows no ``__mro__``.
+    if _is_numpy_scalar(value) and isinstance(value.item(), numbers.Real):
+        return Symbol(builder, builder.constant(float(value.item())))
     raise TypeError(
         f"{place}: {type(value).__name__} is no operand of score_mod; pass arrays and numbers "
         f"that change from call to call in score_mod_args"
     )
+
+
+def _is_numpy_scalar(value: Any) -> bool:
+    """Told by its class's ancestors: ``numbers`` does not know bfloat16, which ml_dtypes adds."""
+    return any((t.__module__, t.__name__) == ("numpy", "generic") for t in type(value).__mro__)
+
+
+def _number_of_array(value: Any) -> Any:
+    """The number in an array without axes, which NumPy makes of its scalars to compare them."""
+    return value.item() if getattr(value, "ndim", None) == 0 else value
 
 
 def _is_numpy_bool(value: object) -> bool:

@@ -9,6 +9,7 @@ import jax
 import numpy as np
 
 from sdpa_core import Alignment, Band, flag
+from sdpa_core.validate import shown
 
 
 def number(name: str, given: object, expected: str = "a concrete number") -> float:
@@ -32,7 +33,7 @@ def number(name: str, given: object, expected: str = "a concrete number") -> flo
     try:
         return float(given)
     except OverflowError:
-        raise ValueError(f"{name} = {given}; expected a finite number") from None
+        raise ValueError(f"{name} = {shown(given)}; expected a finite number") from None
 
 
 def float32(name: str, given: object, expected: str = "a concrete number") -> float:
@@ -43,7 +44,7 @@ def float32(name: str, given: object, expected: str = "a concrete number") -> fl
     """
     value = number(name, given, expected)
     if not math.isfinite(value) or abs(value) >= 2.0**128:
-        raise ValueError(f"{name} = {given}; expected a number that is finite in float32")
+        raise ValueError(f"{name} = {shown(given)}; expected a number that is finite in float32")
     return value
 
 
@@ -74,7 +75,7 @@ def count(name: str, given: object, expected: str = "an int, in tokens") -> int:
     if isinstance(given, bool) or not isinstance(given, numbers.Integral):
         raise TypeError(f"{name} is a {type(given).__name__}; expected {expected}")
     if given < 0:
-        raise ValueError(f"{name} = {given}; expected at least 0 tokens")
+        raise ValueError(f"{name} = {shown(given)}; expected at least 0 tokens")
     return int(given)
 
 
@@ -102,8 +103,8 @@ def band(
     if causal:
         if right not in (None, 0):
             raise ValueError(
-                f"{window_name} = {window!r} sees keys to the right, and is_causal=True hides them;"
-                f" expected None or 0 on the right"
+                f"{window_name} = {shown(window, repr)} sees keys to the right, and is_causal=True "
+                f"hides them; expected None or 0 on the right"
             )
         right = 0
     return Band(left, right, Alignment(alignment))
@@ -131,7 +132,9 @@ def _window(name: str, given: object) -> tuple[int | None, int | None]:
     if given is None:
         return None, None
     if not isinstance(given, tuple | list) or len(given) != 2:
-        raise TypeError(f"{name} is {given!r}; expected a pair (left, right), in tokens, or None")
+        raise TypeError(
+            f"{name} is {shown(given, repr)}; expected a pair (left, right), in tokens, or None"
+        )
     left, right = (
         None if bound is None else count(f"{name}[{i}]", bound, "an int, in tokens, or None")
         for i, bound in enumerate(given)

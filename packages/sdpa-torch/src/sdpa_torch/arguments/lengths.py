@@ -44,8 +44,13 @@ def page_table(name: str, given: Any, beside: Tensor, batch: int) -> Tensor:
 
 
 def _integers(name: str, given: Any, beside: Any, axes: str, *shapes: tuple[int, ...]) -> Tensor:
-    """What cuDNN reads, int32, of int32 or int64; converted on the device."""
+    """What cuDNN reads, int32, of int32 or int64; converted on the device.
+
+    What int32 cannot hold becomes its nearest number: a length of 2**32 + 1 is long, not 1.
+    """
     integers = tensor(name, given, beside, f"int32 or int64, {axes}", *shapes)
     if integers.dtype not in (torch.int32, torch.int64):
         raise TypeError(f"{name} has dtype {integers.dtype}; expected torch.int32 or torch.int64")
+    if integers.dtype == torch.int64:
+        integers = integers.clamp(-(2**31), 2**31 - 1)
     return integers.to(torch.int32)

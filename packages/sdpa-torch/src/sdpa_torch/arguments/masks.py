@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from sdpa_core import Alignment, Band, flag
+from sdpa_core.validate import shown
 
 from .numbers import count
 from .operands import shape, tensor
@@ -31,7 +32,8 @@ def band_of(is_causal: bool, causal_alignment: str, window: Any = None) -> Band:
     if is_causal:
         if right not in (None, 0):
             raise ValueError(
-                f"window = {window!r} with is_causal=True; its right bound must be None or 0"
+                f"window = {shown(window, repr)} with is_causal=True; its right bound must be "
+                f"None or 0"
             )
         right = 0
     return Band(left, right, causal.alignment)
@@ -39,7 +41,9 @@ def band_of(is_causal: bool, causal_alignment: str, window: Any = None) -> Band:
 
 def _bounds(window: Any) -> tuple[int | None, int | None]:
     if not isinstance(window, tuple | list) or len(window) != 2:
-        raise TypeError(f"window is {window!r}; expected (left, right), in tokens, or None")
+        raise TypeError(
+            f"window is {shown(window, repr)}; expected (left, right), in tokens, or None"
+        )
     left, right = (
         None if bound is None else count(f"window[{number}]", bound, "an int, in tokens, or None")
         for number, bound in enumerate(window)

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from sdpa_core import default_scale, flag
+from sdpa_core.validate import shown
 
 
 def is_deterministic(deterministic: bool | None) -> bool:
@@ -37,14 +38,14 @@ def softcap_of(softcap: Any) -> float | None:
         return None
     bound = number("softcap", softcap)
     if not 2.0**-126 <= bound < 2.0**128:
-        raise ValueError(f"softcap = {softcap}; expected a positive finite number")
+        raise ValueError(f"softcap = {shown(softcap)}; expected a positive finite number")
     return bound
 
 
 def dropout_of(dropout_p: Any) -> float:
     probability = number("dropout_p", dropout_p)
     if not 0.0 <= probability < 1.0:
-        raise ValueError(f"dropout_p = {dropout_p}; expected 0 <= dropout_p < 1")
+        raise ValueError(f"dropout_p = {shown(dropout_p)}; expected 0 <= dropout_p < 1")
     return probability
 
 
@@ -62,7 +63,7 @@ def number(name: str, given: Any, expected: str = "a number") -> float:
     try:
         return float(given)
     except OverflowError:
-        raise ValueError(f"{name} = {given}; expected a finite number") from None
+        raise ValueError(f"{name} = {shown(given)}; expected a finite number") from None
 
 
 def _is_scalar(given: Any) -> bool:
@@ -76,7 +77,7 @@ def count(name: str, given: Any, expected: str = "an int, in tokens") -> int:
     if found is None:
         raise TypeError(f"{name} is a {type(given).__name__}; expected {expected}")
     if found < 0:
-        raise ValueError(f"{name} = {given}; expected at least 0 tokens")
+        raise ValueError(f"{name} = {shown(given)}; expected at least 0 tokens")
     return found
 
 
@@ -96,5 +97,5 @@ def float32(name: str, given: Any, expected: str = "a number") -> float:
     """A number that is finite in float32."""
     value = number(name, given, expected)
     if not math.isfinite(value) or abs(value) >= 2.0**128:
-        raise ValueError(f"{name} = {given}; expected a number that is finite in float32")
+        raise ValueError(f"{name} = {shown(given)}; expected a number that is finite in float32")
     return value

@@ -16,7 +16,7 @@ ROWS = (
         fixed=None,
         applies=when.packed_function,
         remedy=Remedy.REFUSE,
-        source="H200, cuDNN 9.19, queries and keys packed: illegal memory access in the forward pass; "
+        source="H200, cuDNN 9.19, both sides packed: illegal memory access in the forward pass; "
         "beside a function of the logits cudnn-frontend takes no lengths (sdpa.h)",
         change="pad the sequences and call the dense function with their lengths",
     ),

@@ -27,11 +27,17 @@ def dtype(problem: AttentionProblem, device: DeviceSpec, direction: Direction) -
 def head_dims(problem: AttentionProblem, device: DeviceSpec, direction: Direction) -> Reasons:
     """Forward there is no upper limit since cuDNN 9.10.2 (TransformerEngine: 9.10.2, any)."""
     for name, spec in (("query", problem.query), ("value", problem.value)):
-        head_dim = spec.shape[-1]
-        if head_dim % 8 or head_dim == 0:
+        if not _is_head_dim(spec):
             yield Unsupported(
-                f"{name}.shape[-1]", head_dim, "a positive multiple of 8", "pad the head dimension"
+                f"{name}.shape[-1]",
+                spec.shape[-1],
+                "a positive multiple of 8",
+                "pad the head dimension",
             )
+
+
+def _is_head_dim(spec: TensorSpec) -> bool:
+    return spec.shape[-1] > 0 and spec.shape[-1] % 8 == 0
 
 
 def backward_head_dims(
@@ -77,7 +83,11 @@ def single_token_backward(
 
 
 def memory(problem: AttentionProblem, device: DeviceSpec, direction: Direction) -> Reasons:
-    """Unit last stride, and addresses and strides that are multiples of 16 bytes."""
+    """Unit last stride, and addresses and strides that are multiples of 16 bytes.
+
+    Where the head_dim is refused nothing is said of them: padding it makes a tensor that has them,
+    and a copy would not.
+    """
     tensors = {"query": problem.query, "key": problem.key, "value": problem.value}
     if direction is Direction.BACKWARD:
         tensors["grad_output"] = problem.incoming_gradient()
@@ -87,6 +97,8 @@ def memory(problem: AttentionProblem, device: DeviceSpec, direction: Direction) 
 
 def _memory(name: str, spec: TensorSpec) -> Reasons:
     copy = f"copy it: {name}.contiguous()"
+    if not _is_head_dim(spec):
+        return
     if spec.strides[-1] != 1:
         yield Unsupported(f"{name}.stride(-1)", spec.strides[-1], "1", copy)
     step = VECTOR_BYTES // spec.dtype.itemsize

@@ -10,7 +10,7 @@ from ..paged import Paged
 from ..problem import AttentionProblem, Direction
 from ..ragged import Packed
 from ..tensor import TensorSpec
-from .tensors import tensors
+from .of_tensors import tensors
 
 
 def features(problem: AttentionProblem) -> dict[str, str]:
