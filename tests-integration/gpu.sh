@@ -8,13 +8,15 @@
 #   integration      the gpu tests that take several packages
 #   tests            all of these
 #   bench            the side-by-side benchmark
+#   executor         the benchmark of the executor and the plan store
+#   faults           which known faults this cuDNN shows
 #   all              everything (default)
 #
 # Needed: Python with torch, jax, pytest, numpy and nvidia-cudnn-frontend; what pip did not install may
 # come from PYTHONPATH. Our packages are taken from this tree. sdpa-ffi is compiled into build/gpu, which
 # takes cmake, ninja, g++ and CUDA's headers, unless SDPA_FFI_WHEEL names a wheel of it.
 #
-# Written: OUT_DIR/results.json (machine, versions, counts of tests, every sample), tests-*.log, bench.log.
+# Written: OUT_DIR/results.json (machine, versions, counts of tests, every sample), executor.json, and logs.
 # Exit status: 0 if every chosen part did what it should; a part without a single passed test fails.
 #
 # Environment: PYTHON (python3), SDPA_FFI_WHEEL, SDPA_COMMIT (recorded where there is no git),
@@ -56,18 +58,18 @@ pytest_arguments=()
 while (($#)); do
   case $1 in
     tests) parts+=("${tests[@]}") ;;
-    all) parts+=("${tests[@]}" bench) ;;
-    ffi | torch | jax | integration | bench) parts+=("$1") ;;
+    all) parts+=("${tests[@]}" bench executor faults) ;;
+    ffi | torch | jax | integration | bench | executor | faults) parts+=("$1") ;;
     --)
       shift
       pytest_arguments=("$@")
       break
       ;;
-    *) die "unknown part '$1'; there are ${tests[*]}, tests, bench, all" ;;
+    *) die "unknown part '$1'; there are ${tests[*]}, tests, bench, executor, faults, all" ;;
   esac
   shift
 done
-((${#parts[@]})) || parts=("${tests[@]}" bench)
+((${#parts[@]})) || parts=("${tests[@]}" bench executor faults)
 
 # ------------------------------------------------------------------------------- the executor
 
@@ -134,9 +136,17 @@ run_bench() {
     "$python" -m bench --out "$out/bench.json" 2>&1 | tee "$out/bench.log"
 }
 
+run_module() { # MODULE LOG ARGUMENT ...
+  local module=$1 log=$2
+  shift 2
+  timeout --signal=INT --kill-after=20 "$limit" "$python" -m "$module" "$@" 2>&1 | tee "$out/$log"
+}
+
 run_part() {
   case $1 in
     bench) run_bench ;;
+    executor) run_module bench.executor executor.log --out "$out/executor.json" ;;
+    faults) run_module cudnn_faults faults.log ;;
     integration) run_pytest integration tests-integration ;;
     *) run_pytest "$1" "packages/sdpa-$1" ;;
   esac

@@ -120,6 +120,7 @@ def main(framework: str) -> int:
                 "counters": dict(cache.counters),
                 "stages": dict(cache.seconds),
                 "frontend_imported": "cudnn" in sys.modules,
+                "dynamo_imported": "torch._dynamo" in sys.modules,
                 "events": dict(events),
             }
         ),
