@@ -19,7 +19,7 @@ from sdpa_torch.testing import TorchSubject, subject
 def as_jax_stores_it(case: Case) -> Case:
     """The case with dense operands in JAX's order of axes, where the order is the case's choice."""
     if case.packed:
-        return replace(case, layout="bhsd")  # dense
+        return replace(case, layout="bhsd" if case.packed == "both" else "bshd")  # dense
     return replace(case, layout="bshd", bias_layout="dense")
 
 

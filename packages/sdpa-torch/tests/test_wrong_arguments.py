@@ -82,7 +82,7 @@ COMMON: Table = [
     ("return_max_logit", ["yes", None, 2], TypeError, "True or False"),
     ("deterministic", ["no", 2], TypeError, "True or False"),
     ("backend", [["cudnn"], 3], TypeError, "expected a name"),
-    ("backend", ["flash"], ValueError, "'flash'; expected one of; cudnn, reference"),
+    ("backend", ["flash"], ValueError, "'flash'; expected one of; cudnn; reference"),
 ]
 WINDOW: Table = [
     (

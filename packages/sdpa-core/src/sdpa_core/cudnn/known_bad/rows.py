@@ -35,7 +35,7 @@ ROWS = (
         fixed=None,
         applies=when.bias_grad_of_function,
         remedy=Remedy.REFUSE,
-        source="no plan on an H200 with cuDNN 9.19; built without a GPU by 9.28, and not run",
+        source="no plan for compute capability 9.0 in cuDNN 9.19; 9.28 has one, which was not run",
         change="a bias without a gradient",
     ),
     KnownBad(
