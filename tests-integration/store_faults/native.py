@@ -17,7 +17,6 @@ from pathlib import Path
 
 import sdpa_ffi
 from sdpa_core import DeviceSpec, SdpaEnvironmentError
-from sdpa_core.cudnn import deviceless
 
 from .mutations import HEADER, mutated_containers, sealed
 
@@ -63,7 +62,6 @@ if __name__ == "__main__":
     given = Path(path).read_bytes()
     wrong = list(mutated_containers(given, int(count), int(seed)))
     if what == "verify":
-        deviceless.prepare()
         verify(given)
         wrong += shortened(given, 20)
     run({"describe": describe, "verify": verify}[what], wrong)

@@ -1,6 +1,9 @@
 """Real cuDNN plans, read by the executor on a machine without a GPU."""
 
 import dataclasses
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 
@@ -13,6 +16,23 @@ def test_a_plan_of_every_architecture_verifies(planned, device_properties, sm):
     verified = sdpa_ffi.verify(plan.to_bytes(), device_properties(sm))
     assert verified.workspace_bytes == plan.workspace_bytes
     assert verified.uids == (1, 2, 3, 4, 5, 10)  # the scale is passed by value at execute
+
+
+def test_a_process_that_planned_nothing_verifies_a_stored_plan(
+    planned, device_properties, tmp_path
+):
+    """Nothing has loaded a driver, or a stand-in for it, before cuDNN is asked."""
+    Path(tmp_path, "plan").write_bytes(planned(90).to_bytes())
+    Path(tmp_path, "device").write_text(device_properties(90))
+    code = (
+        "from pathlib import Path; import sdpa_ffi; "
+        "found = sdpa_ffi.verify(Path('plan').read_bytes(), Path('device').read_text()); "
+        "print(found.uids)"
+    )
+    ran = subprocess.run(
+        [sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert (ran.returncode, ran.stdout.strip()) == (0, "(1, 2, 3, 4, 5, 10)"), ran.stderr
 
 
 @pytest.fixture(scope="module")

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
+from sdpa_core.cudnn import deviceless
+
 from . import _native
 from ._loader import provide_libraries
 
@@ -91,8 +93,7 @@ def load(container: bytes, *, device: int) -> _native.LoadedPlan:
 def verify(container: bytes, device_properties: str) -> Verified:
     """Load a plan for a described device and check it against its header; needs no GPU.
 
-    On a machine without an NVIDIA driver the caller must have loaded a stand-in for its library,
-    ``libcuda.so.1``.
+    Without an NVIDIA driver it is read as it was built: see ``sdpa_core.cudnn.deviceless``.
 
     Args:
         container: the bytes of a plan container.
@@ -101,9 +102,12 @@ def verify(container: bytes, device_properties: str) -> Verified:
 
     Raises:
         ValueError: the container is malformed, or its header contradicts its graph.
-        ExecutorEnvironmentError: there is no cuDNN, or it has another version than the plan.
+        ExecutorEnvironmentError: there is no cuDNN, or it has another version than the plan; or
+            there is neither a driver nor a C compiler for its stand-in.
         RuntimeError: cuDNN cannot load the plan for that device.
     """
+    # A plan from the store comes to a process that has planned nothing yet.
+    deviceless.prepare()
     _provide_libraries_once()
     return Verified(*_native.verify(container, device_properties))
 

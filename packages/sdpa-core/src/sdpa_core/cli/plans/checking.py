@@ -10,7 +10,6 @@ from dataclasses import dataclass, field
 from importlib import import_module
 from typing import Any
 
-from ...cudnn import deviceless
 from ...device import DeviceSpec, device_names
 from ...errors import SdpaEnvironmentError
 from ...plan import Header
@@ -82,7 +81,6 @@ class _Loading:
             ) from error
         given = [device(file) for file in files]
         self._devices = [*given, *map(DeviceSpec.named, device_names())]
-        deviceless.prepare()
 
     def load(self, one: Inspected, header: Header, found: _Found) -> None:
         wanted = (header.sm, header.sm_count)
